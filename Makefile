@@ -1,0 +1,56 @@
+# Tailrace. `make` alone prints this help; every target prepares what it needs.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# The newest of the supported interpreters that is here; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $$p && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit bench-aggregate lock clean
+
+help:  ## show this help
+	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | \
+		awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
+	@printf '\nStart with: make demo\n'
+
+setup: $(READY)  ## make .venv with everything pinned, find or obtain Java, fetch the jars
+	@$(BIN)/tailrace doctor --fix
+
+demo: $(READY)  ## the main job: card payments through Kafka, real time against micro-batch
+	@$(BIN)/tailrace demo
+
+test: $(READY) lint  ## every check: ruff, mypy, pytest
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/pytest
+
+lint: $(READY)  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+unit: $(READY)  ## the tests that need no JVM: seconds
+	@$(BIN)/pytest tests/unit tests/meta
+
+bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's session
+	@$(BIN)/python benchmarks/keyed_aggregate.py
+
+lock: $(READY)  ## write requirements.lock anew from pyproject.toml (needs uv)
+	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+
+clean:  ## remove .venv and what tools left behind
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .tailrace
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer with venv and pip was found." \
+		"Install one (on Debian: python3-venv too), or name it: make PYTHON=/path/to/python3.12"; exit 1; }
+	@echo "Making $(VENV) with $(PYTHON), about a minute ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,38 @@
+"""Real-time PySpark on Kafka: the same DataFrame code, one switch, checked before it starts, measured while it runs.
+
+Importing this starts nothing and imports no Spark; what needs Spark is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tailrace.errors import TailraceError
+from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
+
+if TYPE_CHECKING:
+    from tailrace.runtime.run import run
+    from tailrace.runtime.start import start
+    from tailrace.session import session
+
+__version__ = "0.1.0"
+
+__all__ = ["KafkaSink", "KafkaSource", "Mode", "Pipeline", "TailraceError", "__version__", "run", "session", "start"]
+
+_NEEDS_SPARK = {
+    "run": "tailrace.runtime.run",
+    "session": "tailrace.session",
+    "start": "tailrace.runtime.start",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_SPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_NEEDS_SPARK[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

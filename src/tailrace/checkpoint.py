@@ -1,0 +1,205 @@
+"""What a checkpoint folder says, and whose it is.
+
+Spark's own files are read, never written. Two files of Tailrace's lie beside them: one names the query that the
+checkpoint belongs to, the other is locked for as long as a process runs on it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from tailrace.errors import (
+    CheckpointFormatOld,
+    CheckpointForeign,
+    CheckpointInUse,
+    CheckpointUnwritable,
+)
+
+DEFAULT_PARENT = Path(".tailrace/checkpoints")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The query that a checkpoint belongs to."""
+
+    name: str
+    topics: tuple[str, ...]
+    sink: str
+
+
+class Checkpoint:
+    """A checkpoint folder on this machine, or only its address where it is elsewhere.
+
+    A folder elsewhere (``hdfs:``, ``s3a:``, ...) can be neither locked nor read from here: Spark's own checks are
+    all there is for it.
+    """
+
+    def __init__(self, location: str | Path) -> None:
+        self.path = _local_path(str(location))
+        self.location = str(self.path) if self.path is not None else str(location)
+        self._lock: int | None = None
+
+    def acquire(self, owner: Owner) -> None:
+        """Make the folder, lock it for this process and write down whose it is.
+
+        Raises:
+            CheckpointUnwritable: It cannot be made or written.
+            CheckpointInUse: Another process runs on it.
+            CheckpointForeign: It belongs to another query.
+        """
+        if self.path is None:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / ".tailrace.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as refused:
+            raise _unwritable(self.path, refused) from refused
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            os.close(lock)
+            raise CheckpointInUse(
+                f"the checkpoint {self.path} is in use" + (f" by process {holder}" if holder else ""),
+                why="two queries on one checkpoint overwrite each other's progress",
+                fix="stop the other run, or give this one its own: --checkpoint DIR",
+            ) from taken
+        self._lock = lock
+        try:
+            self._require_owner(owner)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            self._write_owner(owner)
+        except OSError as refused:
+            self.release()
+            raise _unwritable(self.path, refused) from refused
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let other processes use the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def last_commit(self) -> int | None:
+        """The number of the last batch that was completed."""
+        numbers = self._batch_numbers("commits")
+        return max(numbers) if numbers else None
+
+    def pinned_shuffle_partitions(self) -> int | None:
+        """How many shuffle partitions this checkpoint's state is divided into; they cannot change any more."""
+        batches = self._batch_numbers("offsets")
+        if not batches:
+            return None
+        conf = self._offset_metadata(max(batches)).get("conf", {})
+        value = conf.get("spark.sql.shuffle.partitions")
+        return int(value) if value is not None else None
+
+    def require_format_2(self) -> None:
+        """Refuse a checkpoint that real time cannot continue.
+
+        Raises:
+            CheckpointFormatOld: It was written in format 1.
+        """
+        last = self.last_commit()
+        if last is None or self.path is None:
+            return
+        first_line = (self.path / "commits" / str(last)).read_text().partition("\n")[0].strip()
+        if first_line == "v1":
+            raise CheckpointFormatOld(
+                f"the checkpoint {self.path} was written in format 1, which real time cannot continue",
+                why="Spark's micro-batch default writes format 1; Tailrace writes format 2 in both modes",
+                fix="give real time a fresh checkpoint: --checkpoint DIR; or go on with --mode microbatch",
+            )
+
+    def _require_owner(self, owner: Owner) -> None:
+        """Compare with who used the folder before, as we or, failing that, Spark wrote it down."""
+        if self.path is None:
+            return
+        recorded = self._read_owner()
+        topics = set(recorded.topics) if recorded else self._committed_topics()
+        other_name = recorded is not None and recorded.name != owner.name
+        other_topics = bool(topics) and bool(owner.topics) and topics.isdisjoint(owner.topics)
+        if not (other_name or other_topics):
+            return
+        what = f"query {recorded.name!r}" if recorded else "another query"
+        reads = f", which reads {', '.join(sorted(topics))}" if topics else ""
+        raise CheckpointForeign(
+            f"the checkpoint {self.path} belongs to {what}{reads}",
+            why=f"going on from its offsets would skip or repeat records of {owner.name!r}",
+            fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
+        )
+
+    def _read_owner(self) -> Owner | None:
+        if self.path is None:
+            return None
+        try:
+            found = json.loads((self.path / "tailrace.json").read_text())
+            return Owner(found["name"], tuple(found["topics"]), found["sink"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write_owner(self, owner: Owner) -> None:
+        if self.path is None:
+            return
+        file = self.path / "tailrace.json"
+        half_written = file.with_suffix(".new")
+        half_written.write_text(json.dumps(asdict(owner)))
+        half_written.replace(file)
+
+    def _committed_topics(self) -> set[str]:
+        """The topics in the newest offsets that Spark wrote; empty where the sources are not Kafka."""
+        batches = self._batch_numbers("offsets")
+        if not batches or self.path is None:
+            return set()
+        topics: set[str] = set()
+        for line in (self.path / "offsets" / str(max(batches))).read_text().splitlines()[2:]:
+            with contextlib.suppress(ValueError):
+                offsets = json.loads(line)
+                if isinstance(offsets, dict) and all(isinstance(each, dict) for each in offsets.values()):
+                    topics |= offsets.keys()
+        return topics
+
+    def _offset_metadata(self, batch: int) -> dict[str, Any]:
+        if self.path is None:
+            return {}
+        lines = (self.path / "offsets" / str(batch)).read_text().splitlines()
+        try:
+            metadata = json.loads(lines[1])
+        except (IndexError, ValueError):
+            return {}
+        return metadata if isinstance(metadata, dict) else {}
+
+    def _batch_numbers(self, log: str) -> Sequence[int]:
+        if self.path is None:
+            return []
+        return [int(file.name) for file in (self.path / log).glob("*") if file.name.isdigit()]
+
+
+def default_location(name: str) -> Path:
+    """Where a query of that name keeps its checkpoint unless told otherwise."""
+    return DEFAULT_PARENT / name
+
+
+def _local_path(location: str) -> Path | None:
+    """The folder on this machine that a location means, or None where it is elsewhere."""
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        return Path(unquote(parsed.path) if parsed.scheme else location).absolute()
+    return None
+
+
+def _unwritable(path: Path, refused: OSError) -> CheckpointUnwritable:
+    return CheckpointUnwritable(
+        f"the checkpoint folder {path} cannot be written",
+        why=refused.strerror or str(refused),
+        fix="choose a folder that this user may write to: --checkpoint DIR",
+    )

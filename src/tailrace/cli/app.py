@@ -1,0 +1,85 @@
+"""The root of the command line, and the one place where errors become words and exit codes."""
+
+import contextlib
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from tailrace import __version__
+from tailrace.cli import broker, demo, doctor, run
+from tailrace.cli.output import console, is_verbose, print_error
+from tailrace.errors import TailraceError
+
+app = typer.Typer(
+    name="tailrace",
+    help="Real-time PySpark on Kafka: the same code, one switch, checked before it starts.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("doctor")(doctor.doctor)
+app.add_typer(broker.app, name="broker")
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False,
+) -> None:
+    """Real-time PySpark on Kafka."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; the process ends with a documented exit code."""
+    signal.signal(signal.SIGTERM, _on_terminate)
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except TailraceError as error:
+        print_error(error)
+        return error.exit_code
+    except typer.Exit as ended:
+        return ended.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        console().print("interrupted")
+        return 128 + signal.SIGINT
+    except typer.TyperException as wrong:
+        show = getattr(wrong, "show", None)  # usage errors also know the command's usage line
+        show() if show is not None else typer.echo(wrong.format_message(), err=True)
+        return wrong.exit_code
+    except Exception as unforeseen:  # noqa: BLE001 - the last line of defence: a person gets a sentence, not a trace
+        console().print(f"error: {type(unforeseen).__name__}: {unforeseen}".splitlines()[0], markup=False)
+        console().print("  fix: this is a defect of Tailrace; --verbose shows the stack trace to report")
+        if is_verbose():
+            traceback.print_exc()
+        return 1
+    finally:
+        with contextlib.suppress(KeyboardInterrupt):
+            _end_spark()
+    return code if isinstance(code, int) else 0
+
+
+def _end_spark() -> None:
+    """Leave no JVM behind; where no command imported Spark there is none."""
+    if "tailrace.session" in sys.modules:
+        from tailrace.session import end_session
+
+        end_session()
+
+
+def _on_terminate(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM unwinds like Ctrl-C, so that everything started is stopped."""
+    raise SystemExit(128 + signal.SIGTERM)

@@ -1,0 +1,50 @@
+"""``tailrace demo``: the main job, measured."""
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.output import Json, Verbose, console, print_json, say
+
+
+def demo(
+    *,
+    seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 30,
+    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 10,
+    rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
+    checkpoint_every: Annotated[
+        str, typer.Option(help="Real time: how often progress is saved. Records never wait for it.")
+    ] = "5m",
+    trigger_every: Annotated[str, typer.Option(help="Micro-batch: how often a batch starts.")] = "500ms",
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Card payments through Kafka and PySpark: real time against micro-batch, measured on this machine."""
+    from tailrace.demo.run import PIPELINE_FILE, DemoOptions, run_demo
+    from tailrace.demo.screen import Screen, closing_table
+    from tailrace.runtime.duration import parse_duration_ms
+
+    options = DemoOptions(seconds, warmup, rate, partitions, checkpoint_every, trigger_every)
+    out = console()
+    with Screen(out) as screen:
+        results = run_demo(options, screen)
+    if json:
+        print_json({"lanes": {lane: result.as_json() for lane, result in results.items()}})
+        return
+    out.print()
+    out.print(closing_table(results, trigger_every))
+    out.print()
+    fast, slow = results["realtime"].p50_ms, results["microbatch"].p50_ms
+    if fast and slow:
+        say(f"Half of the decisions in real time came within {fast:.2f} ms: {slow / fast:,.0f} times sooner.")
+    if parse_duration_ms(checkpoint_every, "--checkpoint-every") > 1000 * (seconds + warmup):
+        say(
+            f"Real time saves its progress every {checkpoint_every}, so no save fell into these {seconds:g} s. Each one "
+            "holds the flow up for a moment; see it with --checkpoint-every 10s."
+        )
+    say("")
+    say("What to try next:")
+    say(f"  the pipeline            {PIPELINE_FILE}")
+    say("  your own                tailrace broker start, then: tailrace run FILE --mode realtime")
+    say("  the same, batched       tailrace run FILE --mode microbatch")

@@ -1,0 +1,36 @@
+"""``tailrace doctor``: what is here, what is missing, how to get it."""
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, jar_progress, print_json, say
+
+
+def doctor(
+    *,
+    fix: Annotated[bool, typer.Option("--fix", help="Obtain what is missing or broken.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say only what is wrong.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Look at Python, PySpark, Java, jars, cores and the broker; exit 1 where something needed is missing."""
+    from tailrace.doctor import examine, mend
+
+    if fix:
+        mend(say, jar_progress(console()))
+    findings = examine(bootstrap_servers)
+    ok = all(finding.ok for finding in findings if finding.needed)
+    if json:
+        print_json({"ok": ok, "checks": [finding.as_json() for finding in findings]})
+    else:
+        for finding in findings:
+            if quiet and (finding.ok or not finding.needed):
+                continue
+            mark = "ok" if finding.ok else "MISSING" if finding.needed else "-"
+            say(f"{finding.name:<12} {mark:<8} {finding.found}")
+            if finding.fix:
+                say(f"{'':<12} {'':<8} {finding.fix}")
+    if not ok:
+        raise typer.Exit(1)

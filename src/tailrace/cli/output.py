@@ -1,0 +1,83 @@
+"""How commands speak."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tailrace.errors import TailraceError
+from tailrace.toolchain.ivy import Progress
+
+_verbose = False
+
+
+def console() -> Console:
+    """Where words go: standard error, so that data on standard output can be piped."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line for a person."""
+    console().print(escape(text))
+
+
+def print_json(data: Any) -> None:
+    """Data, alone on standard output."""
+    sys.stdout.write(json.dumps(data) + "\n")
+    sys.stdout.flush()
+
+
+def print_error(error: TailraceError) -> None:
+    """What, why and the way out; the stack trace only where asked for."""
+    out = console()
+    out.print(f"[bold red]error:[/] {escape(error.what)} [dim]\\[{error.code}][/]")
+    if error.why:
+        out.print(f"  why: {escape(error.why)}")
+    if error.fix:
+        out.print(f"  fix: {escape(error.fix)}")
+    if _verbose and error.detail:
+        out.print("\n" + escape(error.detail), style="dim")
+
+
+def jar_progress(screen: Console) -> Progress:
+    """Show a download's progress: in place on a terminal, a few lines elsewhere."""
+
+    def show(done: int, total: int, name: str) -> None:
+        if screen.is_terminal:
+            end = "\n" if done == total else "\r"
+            screen.print(f"  {done:>3}/{total} {name[:60]:<60}", end=end)
+        elif done == total or done % 10 == 0:
+            screen.print(f"  {done}/{total} jars")
+
+    return show
+
+
+def is_verbose() -> bool:
+    """Whether stack traces are wanted."""
+    return _verbose
+
+
+def _set_verbose(*, value: bool) -> bool:
+    global _verbose  # noqa: PLW0603 - one process runs one command
+    _verbose = _verbose or value
+    return value
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Show stack traces.", callback=lambda value: _set_verbose(value=value), is_eager=True
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+BootstrapServers = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="The Kafka brokers. Otherwise TAILRACE_BOOTSTRAP_SERVERS, otherwise the running development broker.",
+    ),
+]

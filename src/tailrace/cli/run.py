@@ -1,0 +1,84 @@
+"""``tailrace run``: a pipeline until it ends or is told to end."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
+from tailrace.errors import OptionRefused
+from tailrace.pipeline import Mode
+
+
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    *,
+    mode: Annotated[Mode, typer.Option(help="How it runs; the pipeline is the same in both.")] = Mode.REALTIME,
+    checkpoint_every: Annotated[
+        str,
+        typer.Option(help="Real time: how often progress is saved, 5s at least. Records never wait for it."),
+    ] = "5m",
+    trigger_every: Annotated[
+        str, typer.Option(help="Micro-batch: how often a batch starts; 0ms means one after the other.")
+    ] = "0ms",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where progress is saved; .tailrace/checkpoints/<name> by default."),
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs; this machine, with the slots needed, by default.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    shuffle_partitions: Annotated[
+        int | None, typer.Option(min=1, help="Tasks after each shuffle; the source's partitions by default.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
+    from tailrace.runtime.duration import in_words
+    from tailrace.runtime.loader import load_pipeline
+    from tailrace.runtime.options import RunOptions
+    from tailrace.runtime.running import stop_on_signals
+    from tailrace.runtime.start import start_pipeline
+    from tailrace.tuning import SHUFFLE_PARTITIONS
+
+    settings = _settings(conf or [])
+    if shuffle_partitions is not None:
+        settings[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
+    options = RunOptions(mode, bootstrap_servers, checkpoint, checkpoint_every, trigger_every, master, settings)
+    pipeline = load_pipeline(file)
+    with console().status(f"Starting {pipeline.name} ..."):
+        running = start_pipeline(pipeline, options, say)
+    say(f"{pipeline.name}: {', '.join(pipeline.source.topic_names)} -> {pipeline.sink.topic}, {_how(mode)}")
+    if mode is Mode.REALTIME:
+        slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
+        say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
+    else:
+        say(f"progress is saved with every batch in {running.checkpoint}")
+    say("Ctrl-C stops it.")
+    with stop_on_signals() as stop:
+        running.wait(stop=stop)
+        summary = running.stop()
+    say(f"stopped after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
+    if mode is Mode.REALTIME:
+        say("Records since the last checkpoint were written and will be written again at the next start.")
+    if json:
+        print_json(asdict(summary))
+
+
+def _how(mode: Mode) -> str:
+    return "in real time: every record at once" if mode is Mode.REALTIME else "in micro-batches"
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise OptionRefused(f"--conf {pair!r} is no setting", fix="write it as --conf spark.some.key=value")
+        settings[key] = value
+    return settings

@@ -1,0 +1,1 @@
+"""``tailrace demo``: broker, load, pipeline and measurement at once, and nothing left behind."""

@@ -1,0 +1,135 @@
+"""What this machine has of what Tailrace needs: found, missing, and how to get it."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from tailrace.errors import TailraceError
+from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+from tailrace.kafka.client import client_config
+from tailrace.kafka.topics import list_topics
+from tailrace.toolchain import (
+    JarState,
+    cache_dir,
+    check_pyspark,
+    ensure_java,
+    find_java,
+    jar_status,
+    mend_jars,
+    pyspark_version,
+)
+from tailrace.toolchain.ivy import Progress
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    needed: bool
+    """Whether nothing runs without it."""
+    found: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, str | bool]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def examine(bootstrap_servers: str | None) -> list[Finding]:
+    """Look at everything; nothing is changed."""
+    return [_python(), _pyspark(), _java(), *_jars(), _cores(), _broker(bootstrap_servers)]
+
+
+def mend(announce: Callable[[str], None], progress: Progress) -> None:
+    """Obtain what can be obtained: a Java where there is none, and every jar that is missing or corrupt."""
+    mend_jars(ensure_java(announce), announce, progress)
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    return Finding("Python", sys.version_info >= (3, 11), needed=True, found=f"{version}, {sys.executable}")
+
+
+def _pyspark() -> Finding:
+    try:
+        check_pyspark()
+    except TailraceError as wrong:
+        return Finding("PySpark", ok=False, needed=True, found=wrong.what, fix=wrong.fix)
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Finding(
+            "PySpark",
+            ok=True,
+            needed=True,
+            found=f"{pyspark_version()}, run from SPARK_HOME={home}",
+            fix="unset SPARK_HOME to run the Spark inside the PySpark package",
+        )
+    return Finding("PySpark", ok=True, needed=True, found=pyspark_version())
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except TailraceError as wrong:
+        return Finding("Java", ok=False, needed=True, found=wrong.what, fix=wrong.fix)
+    if java is None:
+        return Finding(
+            "Java",
+            ok=False,
+            needed=True,
+            found="none of version 17, 21 or 25",
+            fix="tailrace doctor --fix obtains one for this user, without root",
+        )
+    return Finding("Java", ok=True, needed=True, found=f"{java.version}, {java.home} ({java.origin})")
+
+
+def _jars() -> list[Finding]:
+    try:
+        states = jar_status()
+    except TailraceError as wrong:
+        return [Finding("Jars", ok=False, needed=True, found=wrong.what, fix=wrong.fix)]
+    return [
+        _jar_set("Connector", "connector", "spark-sql-kafka-0-10_2.13", states),
+        _jar_set("Broker jars", "broker", "kafka_2.13", states),
+    ]
+
+
+def _jar_set(title: str, set_name: str, main_artifact: str, states: list[JarState]) -> Finding:
+    ours = [state for state in states if state.jar.set_name == set_name]
+    bad = [state for state in ours if state.state != "present"]
+    main = next(state.jar for state in ours if state.jar.artifact == main_artifact)
+    if bad:
+        first = f"{bad[0].jar.coordinate} is {bad[0].state}"
+        more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+        return Finding(title, ok=False, needed=True, found=first + more, fix="tailrace doctor --fix")
+    return Finding(
+        title,
+        ok=True,
+        needed=True,
+        found=f"{len(ours)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
+    )
+
+
+def _cores() -> Finding:
+    cores = os.cpu_count() or 1
+    return Finding(
+        "Cores",
+        ok=cores >= 2,
+        needed=False,
+        found=str(cores),
+        fix="" if cores >= 2 else "real time runs on one core, with longer tails",
+    )
+
+
+def _broker(bootstrap_servers: str | None) -> Finding:
+    try:
+        servers = resolve_bootstrap_servers(bootstrap_servers)
+        config = client_config(servers, {})
+        topics = list_topics(config) if config is not None else {}
+    except TailraceError as wrong:
+        return Finding("Kafka", ok=False, needed=bootstrap_servers is not None, found=wrong.what, fix=wrong.fix)
+    return Finding("Kafka", ok=True, needed=False, found=f"{servers}, {len(topics)} topics")

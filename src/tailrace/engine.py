@@ -1,0 +1,200 @@
+"""Typed calls into Spark's JVM: planning a query without starting it, sessions of its own, a writer's settings.
+
+With ``session.py`` this is the only door to the JVM. Everything that comes out is plain Python data or a PySpark
+object; no py4j object leaves this module.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A node of a physical plan."""
+
+    name: str
+    partitions: int | None
+    """For an exchange of rows between tasks: how many tasks read it."""
+    children: tuple["Operator", ...]
+
+    def walk(self) -> Iterator["Operator"]:
+        """This node and everything below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class StreamRead:
+    """A streaming source in a query, with the options it was made with."""
+
+    format: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """What a ``DataStreamWriter`` was told."""
+
+    format: str
+    output_mode: str
+    options: Mapping[str, str]
+
+
+def clone_session(spark: SparkSession) -> SparkSession:
+    """A session with the same views and settings whose later settings are its own."""
+    return SparkSession(spark.sparkContext, _classic(spark).cloneSession())
+
+
+def explicit_settings(spark: SparkSession) -> dict[str, str]:
+    """Every setting that was set on a session or its context, by anyone; defaults are not among them."""
+    settings: Any = spark.conf.getAll
+    return dict(settings)
+
+
+def has_kafka_connector(spark: SparkSession) -> bool:
+    """Whether Spark can read and write Kafka."""
+    provider = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+    loader = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.getResource(provider.replace(".", "/") + ".class") is not None
+
+
+def task_slots(spark: SparkSession) -> int:
+    """How many tasks Spark can run at the same time."""
+    scala_context = spark.sparkContext._jsc.sc()
+    profile = scala_context.resourceProfileManager().defaultResourceProfile()
+    return int(scala_context.maxNumConcurrentTasks(profile))
+
+
+def streaming_plan(frame: DataFrame) -> Operator:
+    """The physical plan of a streaming query, made without starting it."""
+    spark = frame.sparkSession
+    jvm = _jvm(spark)
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    random_id = jvm.java.util.UUID.randomUUID
+    empty_map = jvm.scala.collection.mutable.HashMap
+    execution = streaming.runtime.IncrementalExecution(
+        _classic(spark),
+        frame._jdf.queryExecution().analyzed(),
+        jvm.org.apache.spark.sql.streaming.OutputMode.Update(),
+        "<planning>",
+        random_id(),
+        random_id(),
+        0,
+        jvm.scala.Option.empty(),
+        streaming.checkpointing.OffsetSeqMetadata.apply(0, 0, jvm.PythonUtils.toScalaMap({})),
+        streaming.runtime.WatermarkPropagator.noop(),
+        False,  # isFirstBatch: true would write state schemas into the checkpoint
+        empty_map(),
+        empty_map(),
+        jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP(),
+        False,
+        False,
+    )
+    return _operator(execution.executedPlan())
+
+
+def stream_reads(frame: DataFrame) -> list[StreamRead]:
+    """The streaming sources that a DataFrame reads."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    reads = []
+    for leaf in _elements(leaves):
+        if not leaf.getClass().getSimpleName().startswith("StreamingRelation"):
+            continue
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+            options = dict(leaf.extraOptions().asCaseSensitiveMap())
+            reads.append(StreamRead(str(leaf.sourceName()), options))
+        else:
+            reads.append(StreamRead(str(leaf.sourceName()), {}))
+    return reads
+
+
+def writer_settings(writer: DataStreamWriter) -> WriterSettings:
+    """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
+    writes = writer._jwrite
+    options = _field(writes, "extraOptions")
+    pairs = {str(pair._1()): str(pair._2()) for pair in _elements(options.toSeq())}
+    return WriterSettings(str(_field(writes, "source")), str(_field(writes, "outputMode")), pairs)
+
+
+def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
+    """The same writer for the same query on another session, so that settings there stay with this query."""
+    frame = writer._df
+    jvm = _jvm(spark)
+    plan = frame._jdf.queryExecution().logical()
+    moved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(_classic(spark), plan)
+    copy = DataFrame(moved, spark).writeStream
+    for each in writer._jwrite.getClass().getDeclaredFields():
+        if each.getName() == "ds" or jvm.java.lang.reflect.Modifier.isStatic(each.getModifiers()):
+            continue
+        each.setAccessible(True)
+        each.set(copy._jwrite, each.get(writer._jwrite))
+    return copy
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def _classic(spark: SparkSession) -> Any:
+    return spark._jsparkSession
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def _operator(node: Any) -> Operator:
+    """A plan node and those below it, as plain data."""
+    name = str(node.nodeName())
+    is_exchange = name == "Exchange"
+    return Operator(
+        name,
+        int(node.outputPartitioning().numPartitions()) if is_exchange else None,
+        tuple(_operator(child) for child in _elements(node.children())),
+    )
+
+
+def _field(holder: Any, name: str) -> Any:
+    """The value of a private field."""
+    field = holder.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(holder)
+
+
+def failure_text(query: StreamingQuery) -> str | None:
+    """Everything Spark says about why a query ended, or None where nothing went wrong."""
+    failed = query.exception()
+    if failed is None:
+        return None
+    cause = query._jsq.exception().get()
+    trace = _jvm_of(query).org.apache.spark.util.Utils.exceptionString(cause)
+    return f"{failed}\n{trace}"
+
+
+def has_running_tasks(query: StreamingQuery) -> bool:
+    """Whether a job of this query has tasks at work right now."""
+    tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
+    for job in tracker.getJobIdsForGroup(query.runId):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            details = tracker.getStageInfo(stage)
+            if details is not None and details.numActiveTasks > 0:
+                return True
+    return False
+
+
+def runs_in_real_time(query: StreamingQuery) -> bool:
+    """Whether the plan that is running reads its source continuously."""
+    execution = query._jsq.streamingQuery().lastExecution()
+    return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
+
+
+def _jvm_of(query: StreamingQuery) -> Any:
+    return SparkSession.builder.getOrCreate()._jvm

@@ -1,0 +1,264 @@
+"""Every error that Tailrace raises, and how it speaks.
+
+An error says what happened to the user's pipeline in one sentence, why, and the way out. Its class is the
+contract (catch it, test for it); its ``code`` is what a log search finds; its wording may improve at any time.
+
+* TailraceError
+  x ToolchainError          the machine lacks something
+    + JavaMissing           + JavaUnusable
+    + JarMissing            + JarCorrupt          + JarLockInvalid
+    + VersionUnsupported
+  x KafkaError              the broker or its topics
+    + BrokerUnreachable     + BrokerStartFailed   + BrokerNotRunning
+    + BrokerAlreadyRunning  + BrokerUnnamed       + PortTaken
+    + TopicMissing          + TopicExists
+  x DefinitionError         the pipeline as written
+    + PipelineNotFound      + SchemaInvalid       + SchemaMismatch
+    + ColumnMissing         + OptionRefused       + DurationInvalid
+    + UserCodeFailed
+  x SettingRefused          a Spark setting of the user's that cannot work
+  x SlotsMissing            more tasks at once than task slots
+  x CheckpointError         the checkpoint folder
+    + CheckpointUnwritable  + CheckpointInUse     + CheckpointForeign
+    + CheckpointFormatOld
+  x QueryRefused            Spark will not run this query in this mode
+  x QueryFailed             the query ended with an error
+  x MeasurementFailed       a load or a probe could not do its work
+"""
+
+from typing import ClassVar
+
+
+class TailraceError(Exception):
+    """The root: one sentence about what happened, why, and the way out.
+
+    ``detail`` keeps what only ``--verbose`` shows, such as a stack trace.
+    """
+
+    code: ClassVar[str] = "TAILRACE_ERROR"
+    exit_code: ClassVar[int] = 1
+    """1: the pipeline was refused or failed. 2: the command could not be carried out as given."""
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", detail: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.detail = detail
+
+    def __str__(self) -> str:
+        lines = [f"{self.what} [{self.code}]"]
+        if self.why:
+            lines.append(f"why: {self.why}")
+        if self.fix:
+            lines.append(f"fix: {self.fix}")
+        return "\n".join(lines)
+
+
+class ToolchainError(TailraceError):
+    """Something this machine needs to run Spark or Kafka is missing or broken."""
+
+    code = "TOOLCHAIN_ERROR"
+    exit_code = 2
+
+
+class JavaMissing(ToolchainError):
+    """No usable Java was found and none could be obtained."""
+
+    code = "JAVA_MISSING"
+
+
+class JavaUnusable(ToolchainError):
+    """The Java that the user named does not run, or is of a version that Spark cannot use."""
+
+    code = "JAVA_UNUSABLE"
+
+
+class JarMissing(ToolchainError):
+    """A jar is not in the cache and could not be fetched."""
+
+    code = "JAR_MISSING"
+
+
+class JarCorrupt(ToolchainError):
+    """A jar's content is not what the lock file says."""
+
+    code = "JAR_CORRUPT"
+
+
+class JarLockInvalid(ToolchainError):
+    """The jar lock file itself cannot be read."""
+
+    code = "JAR_LOCK_INVALID"
+
+
+class VersionUnsupported(ToolchainError):
+    """The installed PySpark is not one that Tailrace has been tested with."""
+
+    code = "VERSION_UNSUPPORTED"
+
+
+class KafkaError(TailraceError):
+    """The broker or its topics are not as the pipeline needs them."""
+
+    code = "KAFKA_ERROR"
+    exit_code = 2
+
+
+class BrokerUnreachable(KafkaError):
+    """No Kafka broker answered at the given address."""
+
+    code = "BROKER_UNREACHABLE"
+
+
+class BrokerStartFailed(KafkaError):
+    """The development broker ended, or was not ready in time."""
+
+    code = "BROKER_START_FAILED"
+
+
+class BrokerNotRunning(KafkaError):
+    """No development broker of that name is running."""
+
+    code = "BROKER_NOT_RUNNING"
+
+
+class BrokerAlreadyRunning(KafkaError):
+    """A development broker of that name is running with other settings than the ones asked for."""
+
+    code = "BROKER_ALREADY_RUNNING"
+
+
+class BrokerUnnamed(KafkaError):
+    """No broker address was given and none could be inferred."""
+
+    code = "BROKER_UNNAMED"
+
+
+class PortTaken(KafkaError):
+    """Another process listens on a port that the broker was asked to use."""
+
+    code = "PORT_TAKEN"
+
+
+class TopicMissing(KafkaError):
+    """A topic that the pipeline reads or writes does not exist."""
+
+    code = "TOPIC_MISSING"
+
+
+class TopicExists(KafkaError):
+    """A topic that was to be made exists already, with other partitions."""
+
+    code = "TOPIC_EXISTS"
+
+
+class DefinitionError(TailraceError):
+    """The pipeline, as written, cannot be run."""
+
+    code = "DEFINITION_ERROR"
+
+
+class PipelineNotFound(DefinitionError):
+    """The file or module that was named holds no such pipeline."""
+
+    code = "PIPELINE_NOT_FOUND"
+    exit_code = 2
+
+
+class SchemaInvalid(DefinitionError):
+    """The schema of a source cannot be understood."""
+
+    code = "SCHEMA_INVALID"
+
+
+class SchemaMismatch(DefinitionError):
+    """The records in a topic have nothing in common with the schema of the source."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class ColumnMissing(DefinitionError):
+    """A column that the sink needs is not in the result of the user's function."""
+
+    code = "COLUMN_MISSING"
+
+
+class OptionRefused(DefinitionError):
+    """A source or sink option cannot be combined with the rest of the definition."""
+
+    code = "OPTION_REFUSED"
+
+
+class DurationInvalid(DefinitionError):
+    """A duration cannot be understood, or is outside what Spark accepts."""
+
+    code = "DURATION_INVALID"
+    exit_code = 2
+
+
+class UserCodeFailed(DefinitionError):
+    """The user's own Python code raised an exception."""
+
+    code = "USER_CODE_FAILED"
+
+
+class SettingRefused(TailraceError):
+    """A Spark setting that the user chose cannot work with what was asked for."""
+
+    code = "SETTING_REFUSED"
+    exit_code = 2
+
+
+class SlotsMissing(TailraceError):
+    """The query needs more tasks at the same time than Spark has task slots."""
+
+    code = "SLOTS_MISSING"
+
+
+class CheckpointError(TailraceError):
+    """The checkpoint folder cannot be used."""
+
+    code = "CHECKPOINT_ERROR"
+
+
+class CheckpointUnwritable(CheckpointError):
+    """The checkpoint folder cannot be made or written."""
+
+    code = "CHECKPOINT_UNWRITABLE"
+
+
+class CheckpointInUse(CheckpointError):
+    """Another process runs a query on this checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+
+
+class CheckpointForeign(CheckpointError):
+    """The checkpoint belongs to another query."""
+
+    code = "CHECKPOINT_FOREIGN"
+
+
+class CheckpointFormatOld(CheckpointError):
+    """The checkpoint was written in a format that real time cannot continue."""
+
+    code = "CHECKPOINT_FORMAT_OLD"
+
+
+class QueryRefused(TailraceError):
+    """Spark will not run this query in this mode."""
+
+    code = "QUERY_REFUSED"
+
+
+class QueryFailed(TailraceError):
+    """The query ended with an error while it ran."""
+
+    code = "QUERY_FAILED"
+
+
+class MeasurementFailed(TailraceError):
+    """A load generator or a latency probe could not do its work, so there is no figure to trust."""
+
+    code = "MEASUREMENT_FAILED"

@@ -1,0 +1,330 @@
+"""A real Apache Kafka broker for development: one KRaft node, on loopback alone.
+
+A broker lives in a folder of its own below the user's state folder. That it runs is known by a file lock which
+the broker's process itself holds for as long as it lives: no process id can be mistaken for another, and a killed
+broker leaves nothing that must be cleaned up by hand.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from tailrace.errors import (
+    BrokerAlreadyRunning,
+    BrokerNotRunning,
+    BrokerStartFailed,
+    BrokerUnreachable,
+    OptionRefused,
+    PortTaken,
+)
+from tailrace.kafka.client import client_config
+from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
+from tailrace.kafka.server_files import ServerFiles
+from tailrace.kafka.topics import list_topics
+from tailrace.toolchain import ensure_jars, ensure_java, state_dir
+from tailrace.toolchain.jars import Announce
+from tailrace.toolchain.leash import LeashedProcess
+
+DEFAULT_NAME = "default"
+START_TIMEOUT_S = 30.0
+HEAP_MB = 384
+"""Enough for a development broker: most of what Kafka caches is in the operating system's pages."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class BrokerRecord:
+    """What is known of a broker, as written beside its data."""
+
+    name: str
+    pid: int
+    port: int
+    controller_port: int
+    owner: str
+    """``hand``: stays until it is stopped. ``program``: ends with the process that started it."""
+    folder: str
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address that clients connect to."""
+        return f"{LOOPBACK}:{self.port}"
+
+
+class Broker:
+    """A broker that this program started and that ends with it; use it as a context manager."""
+
+    def __init__(self, record: BrokerRecord, process: LeashedProcess) -> None:
+        self.record = record
+        self._process = process
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address that clients connect to."""
+        return self.record.bootstrap_servers
+
+    def stop(self) -> None:
+        """End the broker and remove its data."""
+        self._process.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB) -> Broker:
+    """Start a broker that is gone, data and all, when this program ends, even by ``kill -9``."""
+    name = f"own-{os.getpid()}-{secrets.token_hex(3)}"
+    _remove_left_over(_brokers_folder())
+    files = ServerFiles(_brokers_folder() / name)
+    command = _command(files, announce, heap_mb)
+    for attempt in (1, 2, 3):
+        port, controller_port = free_ports(2)
+        files.write(port, controller_port)
+        with _held_lock(files.folder) as lock, files.output.open("wb") as output:
+            process = LeashedProcess(
+                command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock]
+            )
+        record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
+        _write_record(record)
+        try:
+            _wait_ready(record, process.poll, files, START_TIMEOUT_S)
+        except BrokerStartFailed:
+            printed = _read_output(files)
+            process.stop()
+            # Between finding a free port and binding it another process may take it: try other ports.
+            if attempt == 3 or "Address already in use" not in printed:
+                raise
+        else:
+            return Broker(record, process)
+    raise AssertionError("unreachable")
+
+
+def start_broker(
+    announce: Announce,
+    *,
+    name: str = DEFAULT_NAME,
+    port: int = 0,
+    controller_port: int = 0,
+    fresh: bool = False,
+    heap_mb: int = HEAP_MB,
+    timeout_s: float = START_TIMEOUT_S,
+) -> BrokerRecord:
+    """Start a broker that stays until :func:`stop_broker`; its data is kept unless ``fresh`` throws it away."""
+    files = ServerFiles(_folder(name))
+    running = find_broker(name)
+    if running is not None:
+        if fresh or port not in (0, running.port):
+            raise BrokerAlreadyRunning(
+                f"broker {name!r} is running at {running.bootstrap_servers}",
+                fix=f"tailrace broker stop --name {name}, then start it again; or choose another --name",
+            )
+        return running
+    for wanted in (port, controller_port):
+        if wanted and is_taken(wanted):
+            raise PortTaken(
+                f"port {wanted} on {LOOPBACK} is taken by another process",
+                fix="leave --port out to get a free one, or choose another",
+            )
+    if fresh:
+        shutil.rmtree(files.data, ignore_errors=True)
+    command = _command(files, announce, heap_mb)
+    free = free_ports(2)
+    port, controller_port = port or free[0], controller_port or free[1]
+    files.write(port, controller_port)
+    with _held_lock(files.folder) as lock, files.output.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    record = BrokerRecord(name, process.pid, port, controller_port, "hand", str(files.folder))
+    _write_record(record)
+    try:
+        _wait_ready(record, process.poll, files, timeout_s)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    # The broker outlives us on purpose; without this, Python warns of a process that nobody waited for.
+    process.returncode = 0
+    return record
+
+
+def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: float = 15.0) -> BrokerRecord:
+    """Stop a broker that was started by hand; its data stays unless ``discard`` throws it away."""
+    record = find_broker(name)
+    folder = _folder(name)
+    if record is None:
+        if discard and folder.exists():
+            shutil.rmtree(folder)
+        raise BrokerNotRunning(
+            f"no broker {name!r} is running" + ("; its data is removed" if discard else ""),
+            fix="tailrace broker status lists the running ones",
+        )
+    if record.owner == "program":
+        raise BrokerNotRunning(
+            f"broker {name!r} belongs to a running program and ends with it",
+            fix="stop that program",
+        )
+    os.kill(record.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while _is_locked(folder):
+        if time.monotonic() > deadline:
+            os.kill(record.pid, signal.SIGKILL)
+            deadline += timeout_s
+        time.sleep(0.05)
+    if discard:
+        shutil.rmtree(folder, ignore_errors=True)
+    return record
+
+
+def find_broker(name: str = DEFAULT_NAME) -> BrokerRecord | None:
+    """The running broker of that name."""
+    folder = _folder(name)
+    return _read_record(folder) if _is_locked(folder) else None
+
+
+def running_brokers() -> list[BrokerRecord]:
+    """Every broker of this user's that is running."""
+    folders = sorted(_brokers_folder().glob("*/")) if _brokers_folder().exists() else []
+    records = (_read_record(folder) for folder in folders if _is_locked(folder))
+    return [record for record in records if record is not None]
+
+
+def _brokers_folder() -> Path:
+    return state_dir() / "brokers"
+
+
+def _folder(name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise OptionRefused(
+            f"{name!r} cannot be a broker's name", fix="use letters, digits, dot, dash and underscore"
+        )
+    return _brokers_folder() / name
+
+
+def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
+    """The command line of the broker's JVM."""
+    java = ensure_java(announce)
+    jars = ensure_jars(java, ["broker"], announce)["broker"]
+    return [
+        str(java.executable),
+        f"-Xmx{heap_mb}m",
+        # A short-lived broker on a small machine: the optimising compiler and a concurrent collector would take
+        # the cores from what is being measured, for minutes, and never pay it back.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={files.logging.as_uri()}",
+        "-cp",
+        os.pathsep.join(map(str, jars)),
+        "kafka.Kafka",
+        str(files.properties),
+    ]
+
+
+@contextlib.contextmanager
+def _held_lock(folder: Path) -> Iterator[int]:
+    """The lock that says this broker runs. The process started inside inherits it; we let go of ours."""
+    lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+    except BlockingIOError as taken:
+        raise BrokerAlreadyRunning(
+            f"broker {folder.name!r} is being started by another process",
+            fix="tailrace broker status",
+        ) from taken
+    finally:
+        os.close(lock)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a broker's process is alive and holds the lock of this folder."""
+    try:
+        lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _write_record(record: BrokerRecord) -> None:
+    path = Path(record.folder) / "broker.json"
+    half_written = path.with_suffix(".new")
+    half_written.write_text(json.dumps(asdict(record)))
+    half_written.replace(path)
+
+
+def _read_record(folder: Path) -> BrokerRecord | None:
+    try:
+        return BrokerRecord(**json.loads((folder / "broker.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _remove_left_over(brokers: Path) -> None:
+    """Remove what a program's broker left behind when the machine, guard and all, went down."""
+    for folder in brokers.glob("own-*/"):
+        if not _is_locked(folder) and time.time() - folder.stat().st_mtime > 60:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], files: ServerFiles, timeout_s: float) -> None:
+    """Wait until the broker answers; raise with its own words if it ends or takes too long."""
+    config = client_config(record.bootstrap_servers, {})
+    if config is None:
+        raise AssertionError("plain options always translate")
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if poll() is not None:
+            raise _start_failed(record, files, "ended while it started")
+        if is_taken(record.port):
+            with contextlib.suppress(BrokerUnreachable):
+                list_topics(config)
+                return
+        if time.monotonic() > deadline:
+            raise _start_failed(record, files, f"was not ready within {timeout_s:.0f} s")
+        time.sleep(0.05)
+
+
+def _start_failed(record: BrokerRecord, files: ServerFiles, what: str) -> BrokerStartFailed:
+    """The error with the broker's own reason in it."""
+    printed = _read_output(files)
+    telling = [line for line in printed.splitlines() if re.search(r"ERROR|Exception|Caused by|Error:|FATAL", line)]
+    return BrokerStartFailed(
+        f"broker {record.name!r} {what}",
+        why=telling[0].strip() if telling else (printed.strip().splitlines() or ["it printed nothing"])[-1],
+        fix=f"its output is in {files.output}; data that it cannot read goes with: "
+        f"tailrace broker start --name {record.name} --fresh",
+        detail=printed,
+    )
+
+
+def _read_output(files: ServerFiles) -> str:
+    try:
+        return files.output.read_text(errors="replace")
+    except OSError:
+        return ""

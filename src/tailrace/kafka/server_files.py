@@ -1,0 +1,99 @@
+"""The files that a single-node Kafka broker (KRaft) starts from."""
+
+import base64
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.kafka.ports import LOOPBACK
+
+_LOGGING = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.console.ref = CONSOLE
+appender.console.type = Console
+appender.console.name = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    """Where one broker's configuration, data and output are."""
+
+    folder: Path
+
+    @property
+    def properties(self) -> Path:
+        """Kafka's own configuration."""
+        return self.folder / "server.properties"
+
+    @property
+    def logging(self) -> Path:
+        """How the broker logs."""
+        return self.folder / "log4j2.properties"
+
+    @property
+    def data(self) -> Path:
+        """Topics and metadata."""
+        return self.folder / "data"
+
+    @property
+    def output(self) -> Path:
+        """What the broker printed since its last start."""
+        return self.folder / "broker.log"
+
+    def write(self, port: int, controller_port: int) -> None:
+        """Write everything a broker on these ports needs; data that is there stays."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.properties.write_text(_server_properties(self.data, port, controller_port))
+        self.logging.write_text(_LOGGING)
+        self._format_storage()
+
+    def _format_storage(self) -> None:
+        """Give an empty data folder its identity, as Kafka's storage tool does.
+
+        The tool costs a JVM start (about 2 s) to write these four lines; a broker without a bootstrap file takes
+        its release's own feature levels, which is what a fresh development broker wants.
+        """
+        meta = self.data / "meta.properties"
+        if meta.exists():
+            return
+        lines = ["version=1", f"cluster.id={_kafka_uuid()}", "node.id=1", f"directory.id={_kafka_uuid()}"]
+        half_written = meta.with_suffix(".new")
+        half_written.write_text("\n".join(lines) + "\n")
+        half_written.replace(meta)
+
+
+def _kafka_uuid() -> str:
+    """A random id in Kafka's notation: 16 bytes, URL-safe base64, no padding, no leading dash."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return text if not text.startswith("-") else _kafka_uuid()
+
+
+def _server_properties(data: Path, port: int, controller_port: int) -> str:
+    """Kafka's configuration: one node, loopback alone, internal topics of one partition and one copy."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        # One machine, few clients: the defaults (3 and 8) are for servers.
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,1 @@
+"""A query's plan in plain data: what runs at the same time, and where its rows come from."""

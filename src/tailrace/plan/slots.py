@@ -1,0 +1,65 @@
+"""How many task slots a query needs.
+
+In real time every task of every stage runs at the same time, for as long as the query runs: one task per source
+partition, and one per partition of each shuffle. In micro-batch stages take turns and any number of slots will do.
+"""
+
+from dataclasses import dataclass
+
+from tailrace.engine import Operator
+from tailrace.errors import SlotsMissing
+
+_STREAM_LEAVES = ("StreamingRelation", "RealTimeStreamScan", "MicroBatchScan")
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The tasks of each stage, source first."""
+
+    stages: tuple[int, ...]
+
+    @property
+    def required(self) -> int:
+        """How many task slots real time needs."""
+        return sum(self.stages)
+
+    @property
+    def sum_in_words(self) -> str:
+        """The sum as a user can check it."""
+        return " + ".join(map(str, self.stages)) + f" = {self.required}"
+
+
+def count_slots(plan: Operator, source_partitions: int) -> Slots:
+    """Count the tasks of a streaming query.
+
+    Args:
+        plan: Its physical plan.
+        source_partitions: The partitions of all its sources together.
+    """
+    shuffles = [
+        node.partitions
+        for node in plan.walk()
+        if node.partitions is not None and _reads_a_stream(node)
+    ]
+    return Slots((source_partitions, *reversed(shuffles)))
+
+
+def require_slots(slots: Slots, available: int) -> None:
+    """Refuse a real-time query that Spark would starve.
+
+    Raises:
+        SlotsMissing: There are fewer slots than tasks.
+    """
+    if slots.required <= available:
+        return
+    raise SlotsMissing(
+        f"real time needs {slots.required} task slots and Spark has {available}",
+        why=f"all tasks run at once ({slots.sum_in_words}: source partitions, then each shuffle); "
+        "with fewer slots Spark would leave some partitions unread for ever, without an error",
+        fix=f"--master 'local[{slots.required}]', or fewer --shuffle-partitions, or --mode microbatch",
+    )
+
+
+def _reads_a_stream(node: Operator) -> bool:
+    """Whether rows of a stream flow through a node; a static table is shuffled in a job of its own."""
+    return any(below.name.startswith(_STREAM_LEAVES) for below in node.walk())

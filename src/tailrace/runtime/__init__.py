@@ -1,0 +1,1 @@
+"""From a definition to a running query, and back down in order."""

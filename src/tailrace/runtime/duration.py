@@ -1,0 +1,46 @@
+"""Durations as users write them."""
+
+import re
+
+from tailrace.errors import DurationInvalid
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_LONG_UNITS = {"millisecond": "ms", "sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h"}
+_WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+
+REALTIME_MINIMUM_MS = 5_000
+"""Spark's own lower bound of a real-time checkpoint interval."""
+
+
+def parse_duration_ms(text: str, what: str) -> int:
+    """Milliseconds in a duration such as ``500ms``, ``10s``, ``5m``, ``1h`` or ``5 minutes``.
+
+    Args:
+        text: The duration.
+        what: What it is for, for the error's sake.
+    """
+    found = _WRITTEN.fullmatch(text.lower())
+    unit = found.group(2) if found else ""
+    unit = unit if unit in _UNITS_MS else _LONG_UNITS.get(unit.removesuffix("s"), "")
+    if found is None or not unit:
+        raise DurationInvalid(f"{text!r} is no duration for {what}", fix="write it as 500ms, 10s, 5m or 1h")
+    return round(float(found.group(1)) * _UNITS_MS[unit])
+
+
+def require_realtime_interval(interval_ms: int, minimum_ms: int = REALTIME_MINIMUM_MS) -> None:
+    """Refuse a checkpoint interval that Spark would refuse."""
+    if interval_ms < minimum_ms:
+        raise DurationInvalid(
+            f"a checkpoint interval of {in_words(interval_ms)} is too short for real time",
+            why=f"Spark takes {in_words(minimum_ms)} at least. It is how often progress is saved; records never "
+            "wait for it",
+            fix=f"--checkpoint-every {in_words(minimum_ms)} or longer; 5m is the default",
+        )
+
+
+def in_words(milliseconds: int) -> str:
+    """A duration in the shortest of the units that users write."""
+    for unit in ("h", "m", "s"):
+        if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
+            return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+    return f"{milliseconds}ms"

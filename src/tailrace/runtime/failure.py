@@ -1,0 +1,183 @@
+"""What Spark, Java, Kafka or a Python worker said, as one sentence about the user's query."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.errors import (
+    CheckpointFormatOld,
+    CheckpointUnwritable,
+    QueryFailed,
+    QueryRefused,
+    SettingRefused,
+    SlotsMissing,
+    TailraceError,
+    TopicMissing,
+    UserCodeFailed,
+)
+
+_PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A failure that can be told in the user's words, recognised by what Spark printed."""
+
+    pattern: re.Pattern[str]
+    tell: Callable[[str, re.Match[str], str], TailraceError]
+
+
+def translate_failure(name: str, text: str) -> TailraceError:
+    """The error for a query that Spark ended.
+
+    Args:
+        name: The query's name.
+        text: Everything that Spark said, stack traces included; it is kept for ``--verbose``.
+    """
+    for known in _KNOWN:
+        if found := known.pattern.search(text):
+            return known.tell(name, found, text)
+    return QueryFailed(
+        f"query {name!r} failed",
+        why=_root_cause(text),
+        fix="--verbose shows the whole stack trace",
+        detail=text,
+    )
+
+
+def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
+    """An exception inside a Python worker: the last frame of the user's, and its last line."""
+    trace = found.group(1)
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
+    own = [frame for frame in frames if "site-packages" not in frame[0] and "/pyspark" not in frame[0]]
+    place = f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
+    errors = [line for line in trace.splitlines() if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning)?(?::|$)", line)]
+    return UserCodeFailed(
+        f"a Python function of query {name!r} raised an exception{place}: {(errors or [''])[-1].strip()}",
+        fix="mend that line; --verbose shows the whole stack trace",
+        detail=text,
+    )
+
+
+def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
+    """An operator or sink that Spark does not run in real time."""
+    if _PYTHON_OPERATOR.search(found.group(0)):
+        return QueryRefused(
+            f"query {name!r} calls a Python function, which Spark does not run in real time",
+            why="Spark's real-time mode takes built-in functions only",
+            fix="use functions of pyspark.sql.functions, or run it with --mode microbatch",
+            detail=text,
+        )
+    classes = re.findall(r"[\w$]+(?:\.[\w$]+)*\.([\w$]+)", found.group(0))
+    plain = ", ".join(sorted({each.removesuffix("Exec").strip("$") for each in classes})) or "one of its operators"
+    return QueryRefused(
+        f"query {name!r} cannot run in real time: Spark does not support {plain} there",
+        fix="leave that operation out, or run it with --mode microbatch",
+        detail=text,
+    )
+
+
+def _slots(name: str, found: re.Match[str], text: str) -> TailraceError:
+    numbers = re.search(r"needs (\d+) concurrent task slots.*?only (\d+)", text, re.DOTALL)
+    needs = f" ({numbers.group(1)} needed, {numbers.group(2)} free)" if numbers else ""
+    return SlotsMissing(
+        f"query {name!r} needs more task slots than Spark has free{needs}",
+        why="in real time all tasks of all stages run at once",
+        fix="--master 'local[N]' with a larger N, fewer --shuffle-partitions, or stop other queries",
+        detail=text,
+    )
+
+
+def _disk_full(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return CheckpointUnwritable(
+        f"query {name!r} stopped because the disk is full",
+        why="its progress could not be saved; what was saved before is intact",
+        fix="free some space and start it again: it goes on from its last checkpoint",
+        detail=text,
+    )
+
+
+def _topic_gone(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return TopicMissing(
+        f"a topic of query {name!r} is not there any more",
+        why=_root_cause(text),
+        fix="make the topic again, or point the pipeline to another",
+        detail=text,
+    )
+
+
+def _old_format(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return CheckpointFormatOld(
+        f"the checkpoint of query {name!r} was written in format 1, which real time cannot continue",
+        fix="give real time a fresh checkpoint: --checkpoint DIR; or go on with --mode microbatch",
+        detail=text,
+    )
+
+
+def _setting(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return SettingRefused(
+        f"query {name!r} has a Spark setting that real time cannot work with",
+        why=_root_cause(text),
+        fix="leave that setting unset",
+        detail=text,
+    )
+
+
+def _output_mode(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryRefused(
+        f"query {name!r} is not in update mode, the only one that real time has",
+        fix='.outputMode("update")',
+        detail=text,
+    )
+
+
+def _unsupported_option(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryRefused(
+        f"query {name!r}: option {found.group(1)} does not work in real time",
+        fix=f"leave {found.group(1)} out, or run it with --mode microbatch",
+        detail=text,
+    )
+
+
+def _data_gone(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryFailed(
+        f"records that query {name!r} has yet to read are no longer in the topic",
+        why="the topic was deleted and made again, or its retention removed them before they were read",
+        fix="start from a fresh checkpoint (--checkpoint DIR) to go on with what is there now",
+        detail=text,
+    )
+
+
+def _refused_by_spark(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryRefused(
+        f"query {name!r} cannot run in real time",
+        why=_root_cause(text),
+        fix="run it with --mode microbatch",
+        detail=text,
+    )
+
+
+_KNOWN = (
+    _Known(re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL), _python_error),
+    _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
+    _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
+    _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),
+    _Known(re.compile(r"CHECKPOINT_FORMAT_V1_NOT_SUPPORTED"), _old_format),
+    _Known(re.compile(r"SQL_CONFIGURATION_NOT_SUPPORTED"), _setting),
+    _Known(re.compile(r"STREAMING_REAL_TIME_MODE\.OUTPUT_MODE_NOT_SUPPORTED"), _output_mode),
+    _Known(re.compile(r"(\w+) is not compatible with real time mode"), _unsupported_option),
+    _Known(re.compile(r"UnknownTopicOrPartitionException|UNKNOWN_TOPIC_OR_PARTITION"), _topic_gone),
+    _Known(re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|some data may have been lost"), _data_gone),
+    _Known(re.compile(r"STREAMING_REAL_TIME_MODE\."), _refused_by_spark),
+)
+
+
+def _root_cause(text: str) -> str:
+    """The innermost cause in a Java stack trace, in one line, without class names where there is a message."""
+    causes = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = causes[-1] if causes else (lines[0] if lines else "Spark gave no reason")
+    message = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error)[\w$]*: ", "", line)
+    message = _CONDITION.sub("", message, count=1).strip()
+    return re.sub(r"\s*SQLSTATE: \w+$", "", message)[:400]

@@ -1,0 +1,55 @@
+"""How a pipeline is to be run: everything that is not part of its definition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailrace.errors import OptionRefused
+from tailrace.pipeline import Mode
+from tailrace.runtime.duration import REALTIME_MINIMUM_MS, parse_duration_ms, require_realtime_interval
+
+DEFAULT_CHECKPOINT_EVERY = "5m"
+DEFAULT_TRIGGER_EVERY = "0ms"
+_MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One run's choices, already checked.
+
+    Attributes:
+        mode: Real time or micro-batch.
+        bootstrap_servers: The brokers; None means the environment's or the development broker's.
+        checkpoint: The checkpoint folder; None means ``.tailrace/checkpoints/<name>``.
+        checkpoint_every: Real time: how often progress is saved. Records never wait for it.
+        trigger_every: Micro-batch: how often a batch starts; 0 means as soon as the last one is done.
+        master: Where Spark runs, if a session has to be made.
+        conf: Spark settings of the user's.
+    """
+
+    mode: Mode
+    bootstrap_servers: str | None = None
+    checkpoint: str | Path | None = None
+    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY
+    trigger_every: str = DEFAULT_TRIGGER_EVERY
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mode, Mode):
+            try:
+                object.__setattr__(self, "mode", Mode(self.mode))
+            except ValueError:
+                raise OptionRefused(
+                    f"{self.mode!r} is no mode", fix=f"use {' or '.join(repr(str(mode)) for mode in Mode)}"
+                ) from None
+        if self.mode is Mode.REALTIME:
+            minimum = parse_duration_ms(self.conf.get(_MINIMUM_KEY, f"{REALTIME_MINIMUM_MS}ms"), _MINIMUM_KEY)
+            require_realtime_interval(self.interval_ms, minimum)
+
+    @property
+    def interval_ms(self) -> int:
+        """The trigger's duration: a checkpoint interval in real time, the time between batches in micro-batch."""
+        if self.mode is Mode.REALTIME:
+            return parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
+        return parse_duration_ms(self.trigger_every, "--trigger-every")

@@ -1,0 +1,45 @@
+"""Running a query until it ends or is told to end."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql.streaming import DataStreamWriter
+
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY
+from tailrace.runtime.running import RunSummary, stop_on_signals
+from tailrace.runtime.start import start
+
+
+def run(
+    what: Pipeline | DataStreamWriter,
+    mode: Mode | str = Mode.REALTIME,
+    *,
+    bootstrap_servers: str | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY,
+    trigger_every: str = DEFAULT_TRIGGER_EVERY,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> RunSummary:
+    """Start a query as :func:`tailrace.start` does and wait until it ends, or Ctrl-C or SIGTERM stops it.
+
+    Returns:
+        What it did.
+
+    Raises:
+        TailraceError: It cannot run, or it failed.
+    """
+    running = start(
+        what,
+        mode,
+        bootstrap_servers=bootstrap_servers,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        trigger_every=trigger_every,
+        master=master,
+        conf=conf,
+    )
+    with stop_on_signals() as stop:
+        running.wait(stop=stop)
+        return running.stop()

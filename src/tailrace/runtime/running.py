@@ -1,0 +1,148 @@
+"""A query that runs: waiting for it, stopping it, and what it said when it ended."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Self
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming import StreamingQuery
+
+from tailrace.checkpoint import Checkpoint
+from tailrace.engine import failure_text
+from tailrace.errors import QueryFailed
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.runtime.failure import translate_failure
+
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a query did between its start and its end, as far as its completed batches tell."""
+
+    name: str
+    mode: str
+    seconds: float
+    batches: int
+    input_rows: int
+    checkpoint: str
+
+
+class RunningQuery:
+    """A started query. It holds its checkpoint until it is stopped or has failed."""
+
+    def __init__(
+        self, query: StreamingQuery, *, name: str, mode: Mode, checkpoint: Checkpoint, slots: Slots | None
+    ) -> None:
+        self.query = query
+        """PySpark's own handle, for everything that is not here."""
+        self.name = name
+        self.mode = mode
+        self.slots = slots
+        self._checkpoint = checkpoint
+        self._started_at = time.monotonic()
+        self._seen_batches: dict[int, int] = {}
+
+    @property
+    def checkpoint(self) -> str:
+        """Where its progress is saved."""
+        return self._checkpoint.location
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return bool(self.query.isActive)
+
+    def wait(self, timeout_s: float | None = None, stop: threading.Event | None = None) -> bool:
+        """Wait until the query ends, or ``stop`` is set, or time is up; return whether it ended.
+
+        Raises:
+            TailraceError: The query ended with an error.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        stop = stop or threading.Event()
+        while self.is_active:
+            self._note_progress()
+            remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+            if remaining <= 0 or stop.wait(remaining):
+                return False
+        self.raise_if_failed()
+        return True
+
+    def raise_if_failed(self) -> None:
+        """Raise what ended the query, if something did, in the user's words."""
+        text = failure_text(self.query)
+        if text is not None:
+            self._checkpoint.release()
+            raise translate_failure(self.name, text)
+
+    def stop(self) -> RunSummary:
+        """Stop the query and let go of its checkpoint.
+
+        In real time the records since the last checkpoint were processed but not yet saved as done: the next start
+        processes them again.
+        """
+        try:
+            self._note_progress()
+            self.query.stop()
+        except (PySparkException, Py4JError) as failed:
+            raise QueryFailed(f"query {self.name!r} could not be stopped", why=str(failed).splitlines()[0]) from failed
+        finally:
+            self._checkpoint.release()
+        return self.summary()
+
+    def summary(self) -> RunSummary:
+        """What it did so far."""
+        with contextlib.suppress(PySparkException, Py4JError):
+            self._note_progress()
+        return RunSummary(
+            self.name,
+            str(self.mode),
+            round(time.monotonic() - self._started_at, 1),
+            len(self._seen_batches),
+            sum(self._seen_batches.values()),
+            self.checkpoint,
+        )
+
+    def _note_progress(self) -> None:
+        """Remember each completed batch; Spark itself keeps only the last hundred."""
+        for progress in self.query.recentProgress:
+            batch: dict[str, Any] = dict(progress) if isinstance(progress, dict) else progress.__dict__
+            number = batch.get("batchId", batch.get("_batchId"))
+            rows = batch.get("numInputRows", batch.get("_numInputRows", 0))
+            if number is not None:
+                self._seen_batches[int(number)] = int(rows or 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
+    asked = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
+        number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,302 @@
+"""Starting a query, checked first. The only caller of ``DataStreamWriter.start``."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from tailrace import engine
+from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.errors import DefinitionError, QueryFailed, QueryRefused, SettingRefused, ToolchainError
+from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+from tailrace.kafka.client import client_config
+from tailrace.kafka.topics import partition_counts
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.slots import Slots, count_slots, require_slots
+from tailrace.plan.sources import source_topics
+from tailrace.runtime.failure import translate_failure
+from tailrace.runtime.frames import parsed_schema, require_fitting_records, result_frame
+from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions
+from tailrace.runtime.running import RunningQuery
+from tailrace.session import is_local, session
+from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings, refuse_unworkable
+
+_CONFIRM_TIMEOUT_S = 60.0
+
+
+def start(
+    what: Pipeline | DataStreamWriter,
+    mode: Mode | str = Mode.REALTIME,
+    *,
+    bootstrap_servers: str | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY,
+    trigger_every: str = DEFAULT_TRIGGER_EVERY,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> RunningQuery:
+    """Check a pipeline, or any streaming query, and start it.
+
+    Args:
+        what: A :class:`Pipeline`, or a ``DataStreamWriter`` (``df.writeStream.format("kafka")...``).
+        mode: ``"realtime"`` or ``"microbatch"``.
+        bootstrap_servers: The brokers of a pipeline; by default ``TAILRACE_BOOTSTRAP_SERVERS``, or the running
+            development broker.
+        checkpoint: The checkpoint folder; ``.tailrace/checkpoints/<name>`` by default.
+        checkpoint_every: Real time: how often progress is saved, 5 s at least. Records never wait for it.
+        trigger_every: Micro-batch: how often a batch starts.
+        master: Where Spark runs, if no Spark is running yet; by default this machine, with the slots needed.
+        conf: Spark settings; they win over Tailrace's own.
+
+    Returns:
+        The running query. Stop it with ``stop()``, or wait for it with ``wait()``.
+
+    Raises:
+        TailraceError: It cannot run; the error says why and what to do.
+    """
+    options = RunOptions(
+        Mode(mode) if mode in list(Mode) else mode,  # type: ignore[arg-type]  # RunOptions refuses it in words
+        bootstrap_servers,
+        checkpoint,
+        checkpoint_every,
+        trigger_every,
+        master,
+        dict(conf or {}),
+    )
+    if isinstance(what, Pipeline):
+        return start_pipeline(what, options)
+    if isinstance(what, DataStreamWriter):
+        return start_writer(what, options)
+    raise DefinitionError(
+        f"a {type(what).__name__} cannot be started",
+        fix="pass a tr.Pipeline or a DataStreamWriter (df.writeStream...)",
+    )
+
+
+def start_pipeline(
+    pipeline: Pipeline, options: RunOptions, announce: Callable[[str], None] | None = None
+) -> RunningQuery:
+    """Check and start a pipeline."""
+    servers = resolve_bootstrap_servers(options.bootstrap_servers)
+    config = client_config(servers, pipeline.source.options)
+    partitions: int | None = None
+    if config is not None:
+        partition_counts(config, [pipeline.sink.topic])
+        partitions = sum(partition_counts(config, pipeline.source.topic_names).values())
+    checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
+    checkpoint.acquire(Owner(pipeline.name, pipeline.source.topic_names, pipeline.sink.topic))
+    try:
+        shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
+        spark, ours = _spark_for(options, partitions, shuffle_partitions, announce)
+        schema = parsed_schema(pipeline.source)
+        if config is not None:
+            require_fitting_records(config, pipeline.source, schema)
+
+        def build(on: SparkSession) -> DataStreamWriter:
+            frame = result_frame(pipeline, on, servers, schema)
+            return (
+                frame.writeStream.format("kafka")
+                .options(**pipeline.sink.options)
+                .option("kafka.bootstrap.servers", servers)
+                .option("topic", pipeline.sink.topic)
+                .outputMode("update")
+            )
+
+        return _start(build, spark, pipeline.name, options, checkpoint, shuffle_partitions, rebuild=ours)
+    except BaseException:
+        checkpoint.release()
+        raise
+
+
+def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
+    """Check and start any streaming query, on a session of its own."""
+    told = engine.writer_settings(writer)
+    name = told.options.get("queryName") or "query"
+    location = options.checkpoint or told.options.get("checkpointLocation")
+    if location is None and "queryName" not in told.options:
+        raise DefinitionError(
+            "the query has neither a name nor a checkpoint",
+            why="its progress is saved in a folder that is found again by one of them",
+            fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
+        )
+    reads = [source_topics(read) for read in engine.stream_reads(writer._df)]
+    known = [read for read in reads if read is not None]
+    topics = tuple(sorted({topic for read in known for topic in read.partitions}))
+    partitions = sum(read.total for read in known) if known and None not in reads else None
+    checkpoint = Checkpoint(location or default_location(name))
+    checkpoint.acquire(Owner(name, topics, told.options.get("topic", told.format)))
+    try:
+        shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
+        spark = writer._df.sparkSession
+
+        def build(on: SparkSession) -> DataStreamWriter:
+            moved = engine.writer_on(writer, on)
+            return _in_update_mode(moved, told.output_mode, name, options.mode)
+
+        return _start(build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False)
+    except BaseException:
+        checkpoint.release()
+        raise
+
+
+def _start(
+    build: Callable[[SparkSession], DataStreamWriter],
+    spark: SparkSession,
+    name: str,
+    options: RunOptions,
+    checkpoint: Checkpoint,
+    shuffle_partitions: int | None,
+    *,
+    rebuild: bool,
+) -> RunningQuery:
+    """Plan the query on a session of its own, check what it needs, start it and see that it runs."""
+    realtime = options.mode is Mode.REALTIME
+    if realtime:
+        checkpoint.require_format_2()
+    own = _query_session(spark, options, checkpoint, shuffle_partitions)
+    writer = build(own)
+    slots = _slots(writer._df)
+    if realtime:
+        refuse_unworkable(engine.explicit_settings(own), shuffles=len(slots.stages) - 1 if slots else 0)
+        if slots is not None and slots.required > engine.task_slots(spark) and rebuild:
+            spark = _rebuilt(spark, slots)
+            return _start(
+                build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False
+            )
+        if slots is not None:
+            require_slots(slots, engine.task_slots(spark))
+        writer = writer.trigger(realTime=f"{options.interval_ms} milliseconds")
+    else:
+        writer = writer.trigger(processingTime=f"{options.interval_ms} milliseconds")
+    try:
+        query = writer.queryName(name).option("checkpointLocation", checkpoint.location).start()
+    except PySparkException as refused:
+        raise translate_failure(name, str(refused)) from refused
+    running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots)
+    _confirm(running)
+    return running
+
+
+def _spark_for(
+    options: RunOptions,
+    partitions: int | None,
+    shuffle_partitions: int | None,
+    announce: Callable[[str], None] | None,
+) -> tuple[SparkSession, bool]:
+    """The session to start from, and whether it may be rebuilt with more slots.
+
+    A session that the program holds already is never rebuilt: DataFrames made from it would die with it.
+    """
+    if SparkContext._active_spark_context is not None:
+        return session(master=options.master), False
+    if options.master is not None or partitions is None:
+        return session(master=options.master, conf=options.conf, announce=announce), False
+    # Most pipelines have one shuffle at most: a guess that is right for them spares starting twice.
+    guess = max(partitions + (shuffle_partitions or partitions), 4)
+    conf = {"spark.master": f"local[{guess}]"} | dict(options.conf)
+    return session(conf=conf, announce=announce), "spark.master" not in options.conf
+
+
+def _rebuilt(spark: SparkSession, slots: Slots) -> SparkSession:
+    """The same session with as many slots as the query needs."""
+    kept = {key: value for key, value in spark.sparkContext.getConf().getAll() if _is_kept(key)}
+    spark.stop()
+    return session(conf=kept | {"spark.master": f"local[{slots.required}]"})
+
+
+def _is_kept(key: str) -> bool:
+    """Whether a setting of a context was chosen, rather than made up by Spark for that one context."""
+    return not key.startswith(("spark.app.id", "spark.app.start", "spark.app.submit", "spark.driver.port"))
+
+
+def _query_session(
+    spark: SparkSession, options: RunOptions, checkpoint: Checkpoint, shuffle_partitions: int | None
+) -> SparkSession:
+    """A session for this one query: the user's settings, and the soft ones wherever they set nothing."""
+    if not engine.has_kafka_connector(spark):
+        raise ToolchainError(
+            "the running Spark has no Kafka connector",
+            why="its session was made without one, and jars cannot be added once it runs",
+            fix="make the session with tr.session()",
+        )
+    own = engine.clone_session(spark)
+    for key, value in options.conf.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, value)
+    chosen = engine.explicit_settings(own)
+    local = checkpoint.path is not None and is_local(chosen)
+    soft = query_settings(realtime=options.mode is Mode.REALTIME, local=local)
+    if shuffle_partitions is not None:
+        soft[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
+    for key, value in soft.items():
+        if key not in chosen:
+            own.conf.set(key, value)
+    return own
+
+
+def _shuffle_partitions(
+    options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None
+) -> int | None:
+    """How many tasks read each shuffle: what the checkpoint pins, else the user's, else as many as the source has."""
+    pinned = checkpoint.pinned_shuffle_partitions()
+    asked = options.conf.get(SHUFFLE_PARTITIONS)
+    if pinned is not None and asked is not None and int(asked) != pinned:
+        raise SettingRefused(
+            f"{SHUFFLE_PARTITIONS}={asked}, but the checkpoint {checkpoint.location} was made with {pinned}",
+            why="the state in it is divided into that many parts for good",
+            fix=f"--shuffle-partitions {pinned}, or a fresh checkpoint: --checkpoint DIR",
+        )
+    if asked is not None:
+        return int(asked)
+    return pinned if pinned is not None else source_partitions
+
+
+def _slots(frame: DataFrame) -> Slots | None:
+    """The tasks of the query, or None where a source cannot be asked for its partitions."""
+    reads = [source_topics(read) for read in engine.stream_reads(frame)]
+    if not reads or None in reads:
+        return None
+    return count_slots(engine.streaming_plan(frame), sum(read.total for read in reads if read is not None))
+
+
+def _in_update_mode(writer: DataStreamWriter, given: str, name: str, mode: Mode) -> DataStreamWriter:
+    """A writer in update mode where real time needs it and it changes nothing; refuse where it would."""
+    if mode is not Mode.REALTIME or given.lower() == "update":
+        return writer
+    stateful = any("StateStore" in node.name for node in engine.streaming_plan(writer._df).walk())
+    if given.lower() == "complete" or stateful:
+        raise QueryRefused(
+            f"query {name!r} is in {given.lower()} mode; real time has only update mode",
+            why="update mode writes each changed result at once instead of final or complete ones",
+            fix='.outputMode("update") on the writer',
+        )
+    return writer.outputMode("update")
+
+
+def _confirm(running: RunningQuery) -> None:
+    """See that a real-time query really flows: Spark refuses much of what it refuses only after the start."""
+    if running.mode is not Mode.REALTIME:
+        return
+    deadline = time.monotonic() + _CONFIRM_TIMEOUT_S
+    while not engine.has_running_tasks(running.query):
+        if not running.is_active:
+            running.raise_if_failed()
+        if time.monotonic() > deadline:
+            running.stop()
+            raise QueryFailed(
+                f"query {running.name!r} did not start its tasks within {_CONFIRM_TIMEOUT_S:.0f} s",
+                fix="see whether other queries hold Spark's task slots",
+            )
+        time.sleep(0.05)
+    if not engine.runs_in_real_time(running.query):
+        running.stop()
+        raise QueryRefused(
+            f"query {running.name!r} was started in real time, but Spark does not run it so",
+            why="its running plan has no real-time scan",
+        )
+
+

@@ -1,0 +1,63 @@
+"""The border between Tailrace's code and the user's: errors there are about the user's line, not ours."""
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from tailrace.errors import TailraceError, UserCodeFailed
+
+_OURS = Path(__file__).resolve().parent.parent
+_LIBRARIES = ("site-packages", "dist-packages", str(Path(traceback.__file__).parent))
+
+
+@contextlib.contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into one sentence with their file and line.
+
+    Args:
+        what: What was being done, such as ``the function of pipeline 'fraud'``.
+    """
+    try:
+        yield
+    except (TailraceError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except SystemExit as ended:
+        raise UserCodeFailed(
+            f"{what} called sys.exit({ended.code!r}){_place(ended)}",
+            fix="let it return; keep what should run only as a script below: if __name__ == '__main__'",
+        ) from ended
+    except BaseException as raised:
+        raise UserCodeFailed(
+            f"{what} raised {type(raised).__name__}{_place(raised)}: {_first_line(raised)}",
+            fix="mend that line; --verbose shows the whole stack trace",
+            detail="".join(traceback.format_exception(raised)),
+        ) from raised
+
+
+def _place(raised: BaseException) -> str:
+    """The innermost line of the user's own: not Tailrace's, not a library's."""
+    if isinstance(raised, SyntaxError) and raised.filename:
+        return f" at {raised.filename} line {raised.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(raised.__traceback__)
+        if not any(part in frame.filename for part in _LIBRARIES) and not _is_ours(frame.filename)
+    ]
+    if not frames:
+        return ""
+    return f" at {frames[-1].filename} line {frames[-1].lineno} in {frames[-1].name}"
+
+
+def _is_ours(filename: str) -> bool:
+    """Whether a file is part of this package, or no file at all."""
+    return filename.startswith("<") or Path(filename).is_relative_to(_OURS)
+
+
+def _first_line(raised: BaseException) -> str:
+    """What the exception says, in one line."""
+    text = str(raised).strip() or repr(raised)
+    if isinstance(raised, SyntaxError):
+        text = raised.msg
+    return text.splitlines()[0][:500]
+

@@ -1,0 +1,185 @@
+"""The SparkSession: Java, jars and tuned settings in place, quiet, on loopback.
+
+Spark fixes some settings when its JVM starts, so what the user set must be known before that: it is read from where
+Spark itself would read it. What Tailrace adds fills only the gaps.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from tailrace.errors import JavaUnusable, SettingRefused
+from tailrace.toolchain import check_pyspark, ensure_jars, ensure_java, state_dir
+from tailrace.tuning import Scope, soft_settings
+
+APP_NAME = "tailrace"
+LOOPBACK = "127.0.0.1"
+KEPT_LOGS = 10
+"""How many logs of earlier sessions stay."""
+
+
+def session(
+    app_name: str = APP_NAME,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> SparkSession:
+    """A SparkSession that can read and write Kafka in real time.
+
+    Where a Spark context is running already, its session is returned as it is.
+
+    Args:
+        app_name: The application's name.
+        master: Where Spark runs; ``local[N]`` on this machine with a slot per core, 4 at least, by default.
+        conf: Spark settings of yours. They win over Tailrace's.
+        announce: Told of what takes time, such as a first download.
+
+    Raises:
+        SettingRefused: A context is running already and does not have the settings asked for.
+        ToolchainError: Java or a jar is missing and could not be obtained.
+    """
+    wanted = dict(conf or {})
+    if master is not None:
+        wanted["spark.master"] = master
+    if SparkContext._active_spark_context is not None:
+        return _running_session(wanted)
+    wanted.setdefault("spark.app.name", app_name)
+    check_pyspark()
+    return _new_session(wanted, announce or (lambda _: None))
+
+
+def is_local(settings: Mapping[str, str]) -> bool:
+    """Whether driver and executors share this machine and process."""
+    return settings.get("spark.master", "local").startswith("local")
+
+
+def log_file() -> Path:
+    """Where Spark's JVM of this process writes what would otherwise fill the terminal."""
+    return state_dir() / "logs" / f"spark-{os.getpid()}.log"
+
+
+def user_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """What the user set, from the weakest place to the strongest.
+
+    Spark's own order: ``spark-defaults.conf``, then ``PYSPARK_SUBMIT_ARGS`` (or the spark-submit that started this
+    program), then what the program itself gives.
+    """
+    settings = dict(_spark_defaults_file())
+    submit = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, value in zip(submit, submit[1:], strict=False):
+        if flag in ("--conf", "-c") and "=" in value:
+            key, _, text = value.partition("=")
+            settings[key] = text
+        elif flag == "--master":
+            settings["spark.master"] = value
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        SparkContext._ensure_initialized()
+        settings |= dict(SparkConf().getAll())
+    return settings | dict(given)
+
+
+def _running_session(wanted: Mapping[str, str]) -> SparkSession:
+    """The session of the running context, if it is what the caller asks for."""
+    spark = SparkSession.builder.getOrCreate()
+    for key, value in wanted.items():
+        actual = spark.conf.get(key, None)
+        if actual != value:
+            raise SettingRefused(
+                f"a Spark context is running already and has {key}={actual}, not {value}",
+                why="a context's settings are fixed when it starts",
+                fix="call tr.session() before anything else starts Spark, or stop the running one: spark.stop()",
+            )
+    return spark
+
+
+def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkSession:
+    """Start a JVM (or join the one that spark-submit started) and a context in it."""
+    java = ensure_java(announce)
+    jars = ensure_jars(java, ["connector"], announce)["connector"]
+    chosen = user_settings(wanted)
+    chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
+    settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
+    own_jars = [str(path) for path in jars]
+    settings["spark.jars"] = ",".join([*filter(None, chosen.get("spark.jars", "").split(",")), *own_jars])
+    _prepare_environment(java.home, local=is_local(chosen))
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        conf.set(key, value)
+    gateway = SparkContext._gateway or _launch(conf)
+    return SparkSession(SparkContext(gateway=gateway, conf=conf))
+
+
+def _prepare_environment(java_home: Path, *, local: bool) -> None:
+    """What Spark's scripts and workers read from the environment."""
+    os.environ["JAVA_HOME"] = str(java_home)
+    # Without it, workers run whatever `python3` is on the PATH, which lacks this environment's packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+
+
+def _launch(conf: SparkConf) -> Any:
+    """Start Spark's JVM, its own words going to a log file instead of the terminal."""
+    path = log_file()
+    with _open_log(path) as log:
+        try:
+            return launch_gateway(conf, {"stderr": log})
+        except PySparkException as failed:
+            lines = path.read_text(errors="replace").strip().splitlines()
+            raise JavaUnusable(
+                "Spark's JVM ended while it started",
+                why=lines[-1] if lines else "it said nothing",
+                fix="tailrace doctor shows which Java is used",
+                detail="\n".join(lines),
+            ) from failed
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    """A fresh log, after removing the oldest ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    earlier = sorted(path.parent.glob("spark-*.log"), key=lambda each: each.stat().st_mtime)
+    for old in earlier[:-KEPT_LOGS]:
+        old.unlink(missing_ok=True)
+    return path.open("wb")
+
+
+def _spark_defaults_file() -> Iterator[tuple[str, str]]:
+    """The settings in the user's ``spark-defaults.conf``, where there is one."""
+    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", "")) / "conf")
+    path = Path(folder) / "spark-defaults.conf"
+    if not path.is_file():
+        return
+    for line in path.read_text().splitlines():
+        words = line.strip().split(None, 1)
+        if len(words) == 2 and not words[0].startswith("#"):
+            yield words[0], words[1].strip()
+
+
+def end_session() -> None:
+    """Stop Spark and its JVM, and wait until they are gone."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is None or getattr(gateway, "proc", None) is None:
+        return
+    gateway.shutdown()
+    # Spark's JVM ends when its standard input does.
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(10)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,25 @@
+"""Java, the jars and the installed PySpark: what this machine needs before anything can run."""
+
+from tailrace.toolchain.jarlock import Jar, read_lock
+from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, mend_jars
+from tailrace.toolchain.java import Java, ensure_java, find_java
+from tailrace.toolchain.places import cache_dir, state_dir
+from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version
+
+__all__ = [
+    "Jar",
+    "JarState",
+    "Java",
+    "cache_dir",
+    "check_pyspark",
+    "ensure_jars",
+    "ensure_java",
+    "find_java",
+    "jar_paths",
+    "jar_status",
+    "mend_jars",
+    "pyspark_jars_dir",
+    "pyspark_version",
+    "read_lock",
+    "state_dir",
+]

@@ -1,0 +1,176 @@
+"""Child processes that never outlive the program that started them, not even after ``kill -9``.
+
+A process cannot act on its own violent death, so something that outlives it must. :class:`LeashedProcess` puts a
+small guard process between the owner and the child. The guard holds the read end of a pipe whose only write end
+is in the owner: whatever ends the owner closes that end, and the guard then stops the child and removes the
+folder it was told to remove. Closing the pipe on purpose is how the owner itself stops the child, so there is one
+way down and it is exercised on every run.
+
+A Python child of ours needs no guard: it watches its own standard input (:func:`exit_when_orphaned`).
+
+The guard runs this very file as a script in a bare interpreter, so it imports the standard library alone.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_PR_SET_PDEATHSIG = 1
+"""Linux's prctl option that asks the kernel for a signal when the parent thread ends."""
+
+
+class LeashedProcess:
+    """A child process that ends when its owner ends, in whatever way that happens."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: IO[bytes],
+        env: Mapping[str, str] | None = None,
+        grace_s: float = 3.0,
+        remove: Path | None = None,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        """Start ``command`` under a guard.
+
+        Args:
+            command: The program and its arguments.
+            output: Where the child's standard output and error go.
+            env: The child's environment; the owner's own by default.
+            grace_s: How long the child may take to end after SIGTERM before it is killed.
+            remove: A folder that the guard deletes once the child has ended.
+            keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
+        """
+        guard = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__)),
+            str(grace_s),
+            str(remove or ""),
+            "--",
+            *command,
+        ]
+        # Its own session: Ctrl-C in the owner's terminal reaches the owner alone, which then stops us in order.
+        self._guard = subprocess.Popen(
+            guard,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(env) if env is not None else None,
+            pass_fds=tuple(keep_open),
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The guard's process id; the child is its only child."""
+        return self._guard.pid
+
+    def poll(self) -> int | None:
+        """The child's exit code, or None while it runs."""
+        return self._guard.poll()
+
+    def stop(self, timeout_s: float = 15.0) -> int:
+        """Stop the child and wait until it, and the folder it was to leave behind, are gone."""
+        if self._guard.stdin is not None:
+            self._guard.stdin.close()
+        return self._guard.wait(timeout_s)
+
+
+def exit_when_orphaned(on_orphaned: Callable[[], None] | None = None) -> None:
+    """Make this process end as soon as its standard input closes: its owner has let go of it, or died."""
+
+    def watch() -> None:
+        # The raw descriptor: a thread blocked inside sys.stdin's own lock would stall the interpreter's exit.
+        while os.read(0, 4096):
+            pass
+        if on_orphaned is not None:
+            on_orphaned()
+        else:
+            os._exit(0)
+
+    threading.Thread(target=watch, name="leash", daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """On Linux, have the kernel kill the child if the guard itself is killed."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _guard(command: list[str], grace_s: float, remove: str) -> int:
+    """Run ``command`` until it ends or the owner does; return its exit code."""
+    inherited = tuple(fd for fd in _open_descriptors() if fd > 2)
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        pass_fds=inherited,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - the guard has one thread, so this fork is safe
+    )
+    for fd in inherited:
+        # The child alone must hold them: a lock is then released exactly when the child is gone.
+        os.close(fd)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(stop_signal, signal.SIG_IGN)
+    while child.poll() is None:
+        ready, _, _ = select.select([0, wake_read], [], [], 1.0)
+        if 0 in ready and not os.read(0, 4096):
+            _end(child, grace_s)
+            break
+        if wake_read in ready:
+            os.read(wake_read, 4096)
+    if remove:
+        shutil.rmtree(remove, ignore_errors=True)
+    return child.wait()
+
+
+def _open_descriptors() -> list[int]:
+    """The descriptors this process inherited, found where the system lists them."""
+    for listing in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            found = [int(name) for name in os.listdir(listing)]  # noqa: PTH208 - names are wanted, not paths
+            return [fd for fd in found if _is_open(fd)]
+    return []
+
+
+def _is_open(fd: int) -> bool:
+    """Whether a descriptor is still open; the one that listed the folder is not."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
+    """Ask the child to end, then make it."""
+    child.terminate()
+    deadline = time.monotonic() + grace_s
+    while child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if child.poll() is None:
+        child.kill()
+        child.wait()
+
+
+if __name__ == "__main__":
+    _, grace_argument, remove_argument, _, *command_arguments = sys.argv
+    code = _guard(command_arguments, float(grace_argument), remove_argument)
+    sys.exit(code if code >= 0 else 128 - code)

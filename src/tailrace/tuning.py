@@ -1,0 +1,197 @@
+"""Every setting that Tailrace applies, why, and what it was measured to be worth.
+
+They are soft: each is set only where the user set nothing. A value of the user's that cannot work is refused with the
+reason, never replaced. ``docs/reference/settings.md`` is generated from this table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tailrace.errors import SettingRefused
+
+
+class Scope(StrEnum):
+    """Where a setting takes effect."""
+
+    CONTEXT = "context"
+    """Fixed when the Spark context starts."""
+    QUERY = "query"
+    """On the query's own session, in both modes: a checkpoint then serves either."""
+    REALTIME = "realtime query"
+    """On the session of a real-time query alone."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One soft default."""
+
+    key: str
+    value: str
+    scope: Scope
+    reason: str
+    effect: str
+    """What was measured with and without it, or why there is nothing to measure."""
+    local_only: bool = False
+    """Applied only where driver, executors and checkpoint are on this machine."""
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs",
+        "1",
+        Scope.CONTEXT,
+        "A row that crosses the streaming shuffle waits for its buffer to fill or for this timer, which is 50 ms by "
+        "default. 0 would make the flush thread spin.",
+        "see benchmarks/results/keyed-aggregate.json",
+    ),
+    Setting(
+        "spark.ui.showConsoleProgress",
+        "false",
+        Scope.CONTEXT,
+        "A real-time batch lasts minutes; a bar of its tasks says nothing and overwrites the terminal.",
+        "none on latency",
+    ),
+    Setting(
+        "spark.driver.host",
+        "127.0.0.1",
+        Scope.CONTEXT,
+        "Nothing listens beyond this machine, and no look-up of the host's name can stall the start.",
+        "none on latency",
+        local_only=True,
+    ),
+    Setting(
+        "spark.driver.bindAddress",
+        "127.0.0.1",
+        Scope.CONTEXT,
+        "As spark.driver.host.",
+        "none on latency",
+        local_only=True,
+    ),
+    Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        Scope.QUERY,
+        "PySpark's wheel has no native Hadoop library, so Spark's default manager runs readlink and chmod as processes "
+        "for every checkpoint file. Only where the checkpoint is on a local disk.",
+        "keyed aggregate: 42 to 12 forks per checkpoint, pause about 350 to 215 ms; micro-batch at trigger 0 and "
+        "2,000 events/s: p50 151 to 80 ms, p99 252 to 148 ms",
+        local_only=True,
+    ),
+    Setting(
+        "spark.sql.streaming.stateStore.checkpointFormatVersion",
+        "2",
+        Scope.QUERY,
+        "Real time refuses a checkpoint of format 1. With 2 from the first start, either mode can take over the "
+        "other's checkpoint.",
+        "none on latency; without it a micro-batch checkpoint can never be continued in real time",
+    ),
+    Setting(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        Scope.QUERY,
+        "Real time keeps state only in RocksDB; the same store in micro-batch lets the modes share a checkpoint.",
+        "none on latency; required",
+    ),
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        "true",
+        Scope.QUERY,
+        "A checkpoint then writes what changed instead of whole snapshots.",
+        "as Spark's own default in real time, here in micro-batch too",
+    ),
+    Setting(
+        "spark.sql.unionOutputPartitioning",
+        "false",
+        Scope.REALTIME,
+        "A union of streams that are partitioned alike reads its inputs one after the other, so in real time the "
+        "second one would never be read.",
+        "not a latency setting: it keeps inputs from starving",
+    ),
+    Setting(
+        "spark.sql.adaptive.enabled",
+        "false",
+        Scope.REALTIME,
+        "Spark switches it off for a real-time query in any case; off from the start, the plan that is checked is the "
+        "plan that runs.",
+        "none on latency",
+    ),
+)
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+"""Soft too, but derived per query: as many as the source has partitions, or what a checkpoint pins."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A value that cannot work in real time, whoever set it."""
+
+    key: str
+    bad: tuple[str, ...]
+    why: str
+    needs_shuffle: bool = False
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        "spark.sql.streaming.stateStore.checkpointFormatVersion",
+        ("1",),
+        "real time needs checkpoint format 2",
+    ),
+    Refusal(
+        "spark.sql.streaming.stateStore.providerClass",
+        ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",),
+        "real time keeps state only in RocksDB",
+    ),
+    Refusal(
+        "spark.sql.execution.sortBeforeRepartition",
+        ("true",),
+        "a sort waits for the end of the batch, so nothing would come out until the next checkpoint",
+    ),
+    Refusal(
+        "spark.speculation",
+        ("true",),
+        "Spark refuses to speculate on tasks that feed each other while they run",
+        needs_shuffle=True,
+    ),
+    Refusal(
+        "spark.dynamicAllocation.enabled",
+        ("true",),
+        "all tasks of a real-time query run at once, so its executors must be there from the start",
+        needs_shuffle=True,
+    ),
+)
+
+
+def soft_settings(scope: Scope, *, local: bool) -> dict[str, str]:
+    """The defaults of a scope.
+
+    Args:
+        scope: Which ones.
+        local: Whether driver, executors and checkpoint are on this machine.
+    """
+    return {each.key: each.value for each in SETTINGS if each.scope is scope and (local or not each.local_only)}
+
+
+def query_settings(*, realtime: bool, local: bool) -> dict[str, str]:
+    """The defaults for the session of one query."""
+    settings = soft_settings(Scope.QUERY, local=local)
+    if realtime:
+        settings |= soft_settings(Scope.REALTIME, local=local)
+    return settings
+
+
+def refuse_unworkable(settings: Mapping[str, str], *, shuffles: int) -> None:
+    """Refuse a setting that the user chose and that cannot work in real time.
+
+    Raises:
+        SettingRefused: Names the setting, the reason and the way out.
+    """
+    for refusal in REFUSALS:
+        value = settings.get(refusal.key, "").lower()
+        if value in (bad.lower() for bad in refusal.bad) and (shuffles or not refusal.needs_shuffle):
+            raise SettingRefused(
+                f"{refusal.key}={settings[refusal.key]} cannot work in real time",
+                why=refusal.why,
+                fix=f"leave {refusal.key} unset, or run with --mode microbatch",
+            )

@@ -1,0 +1,26 @@
+import pytest
+
+from tailrace.toolchain.addresses import without_addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("tried https://user:key@mirror.example.com/a/b.jar now", "tried <address> now"),
+        (
+            "Host registry.example.org not found. url=http://registry.example.org/x",
+            "Host <host> not found. url=<address>",
+        ),
+        ("host='files.example.org', port=443", "host='<host>', port=443"),
+    ],
+)
+def test_addresses_go(text: str, shown: str) -> None:
+    assert without_addresses(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["java.net.ConnectException: Connection refused", "org.apache.kafka#kafka-clients;3.9.2", "a/b.jar"],
+)
+def test_what_only_looks_like_one_stays(text: str) -> None:
+    assert without_addresses(text) == text
