@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["KafkaSink", "KafkaSource", "Mode", "Pipeline", "TailraceError", "__version__", "run", "session", "start"]
+__all__ = [
+    "KafkaSink",
+    "KafkaSource",
+    "Mode",
+    "Pipeline",
+    "TailraceError",
+    "__version__",
+    "run",
+    "session",
+    "start",
+]
 
 _NEEDS_SPARK = {
     "run": "tailrace.runtime.run",

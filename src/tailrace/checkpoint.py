@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from tailrace.errors import (
-    CheckpointFormatOld,
     CheckpointForeign,
+    CheckpointFormatOld,
     CheckpointInUse,
     CheckpointUnwritable,
 )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,20 @@ def stream_reads(frame: DataFrame) -> list[StreamRead]:
     return reads
 
 
+def writer_frame(writer: DataStreamWriter) -> DataFrame:
+    """The DataFrame that a writer writes."""
+    frame: DataFrame = writer._df
+    return frame
+
+
+def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int) -> DataStreamWriter:
+    """The writer with the trigger of a mode. PySpark's type stubs do not know the real-time one yet."""
+    trigger: Any = writer.trigger
+    interval = f"{interval_ms} milliseconds"
+    triggered: DataStreamWriter = trigger(realTime=interval) if realtime else trigger(processingTime=interval)
+    return triggered
+
+
 def writer_settings(writer: DataStreamWriter) -> WriterSettings:
     """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
     writes = writer._jwrite
@@ -123,7 +138,7 @@ def writer_settings(writer: DataStreamWriter) -> WriterSettings:
 
 def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
     """The same writer for the same query on another session, so that settings there stay with this query."""
-    frame = writer._df
+    frame = writer_frame(writer)
     jvm = _jvm(spark)
     plan = frame._jdf.queryExecution().logical()
     moved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(_classic(spark), plan)
@@ -134,6 +149,34 @@ def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter
         each.setAccessible(True)
         each.set(copy._jwrite, each.get(writer._jwrite))
     return copy
+
+
+def failure_text(query: StreamingQuery) -> str | None:
+    """Everything Spark says about why a query ended, or None where nothing went wrong."""
+    failed = query.exception()
+    if failed is None:
+        return None
+    cause = query._jsq.exception().get()
+    trace = _jvm(SparkSession.builder.getOrCreate()).org.apache.spark.util.Utils.exceptionString(cause)
+    return f"{failed}\n{trace}"
+
+
+def has_running_tasks(query: StreamingQuery) -> bool:
+    """Whether a job of this query has tasks at work right now."""
+    tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
+    for job in tracker.getJobIdsForGroup(query.runId):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            details = tracker.getStageInfo(stage)
+            if details is not None and details.numActiveTasks > 0:
+                return True
+    return False
+
+
+def runs_in_real_time(query: StreamingQuery) -> bool:
+    """Whether the plan that is running reads its source continuously."""
+    execution = query._jsq.streamingQuery().lastExecution()
+    return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
 
 
 def _jvm(spark: SparkSession) -> Any:
@@ -166,35 +209,3 @@ def _field(holder: Any, name: str) -> Any:
     field = holder.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(holder)
-
-
-def failure_text(query: StreamingQuery) -> str | None:
-    """Everything Spark says about why a query ended, or None where nothing went wrong."""
-    failed = query.exception()
-    if failed is None:
-        return None
-    cause = query._jsq.exception().get()
-    trace = _jvm_of(query).org.apache.spark.util.Utils.exceptionString(cause)
-    return f"{failed}\n{trace}"
-
-
-def has_running_tasks(query: StreamingQuery) -> bool:
-    """Whether a job of this query has tasks at work right now."""
-    tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
-    for job in tracker.getJobIdsForGroup(query.runId):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            details = tracker.getStageInfo(stage)
-            if details is not None and details.numActiveTasks > 0:
-                return True
-    return False
-
-
-def runs_in_real_time(query: StreamingQuery) -> bool:
-    """Whether the plan that is running reads its source continuously."""
-    execution = query._jsq.streamingQuery().lastExecution()
-    return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
-
-
-def _jvm_of(query: StreamingQuery) -> Any:
-    return SparkSession.builder.getOrCreate()._jvm

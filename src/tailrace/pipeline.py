@@ -163,7 +163,7 @@ def _require_topics(names: Sequence[str]) -> None:
         raise DefinitionError("the source names a topic twice", fix="name each topic once")
 
 
-def _checked_options(given: Mapping[str, str], owned: Mapping[str, str], where: str) -> dict[str, str]:
+def _checked_options(given: Mapping[str, object], owned: Mapping[str, str], where: str) -> dict[str, str]:
     """The options as text, without those that the definition already has a place for.
 
     A boolean or number is turned into Spark's spelling, as PySpark's own ``option`` does. Values may be secrets, so

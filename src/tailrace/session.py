@@ -4,6 +4,7 @@ Spark fixes some settings when its JVM starts, so what the user set must be know
 Spark itself would read it. What Tailrace adds fills only the gaps.
 """
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -51,11 +52,16 @@ def session(
     wanted = dict(conf or {})
     if master is not None:
         wanted["spark.master"] = master
-    if SparkContext._active_spark_context is not None:
+    if has_context():
         return _running_session(wanted)
     wanted.setdefault("spark.app.name", app_name)
     check_pyspark()
     return _new_session(wanted, announce or (lambda _: None))
+
+
+def has_context() -> bool:
+    """Whether Spark is running in this program."""
+    return SparkContext._active_spark_context is not None
 
 
 def is_local(settings: Mapping[str, str]) -> bool:
@@ -76,7 +82,7 @@ def user_settings(given: Mapping[str, str]) -> dict[str, str]:
     """
     settings = dict(_spark_defaults_file())
     submit = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for flag, value in zip(submit, submit[1:], strict=False):
+    for flag, value in itertools.pairwise(submit):
         if flag in ("--conf", "-c") and "=" in value:
             key, _, text = value.partition("=")
             settings[key] = text
@@ -133,7 +139,7 @@ def _launch(conf: SparkConf) -> Any:
     path = log_file()
     with _open_log(path) as log:
         try:
-            return launch_gateway(conf, {"stderr": log})
+            return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
         except PySparkException as failed:
             lines = path.read_text(errors="replace").strip().splitlines()
             raise JavaUnusable(

@@ -30,9 +30,7 @@ def start(
     from tailrace.kafka.broker import start_broker
 
     with console().status("Starting Kafka ..."):
-        record = start_broker(
-            say, name=name, port=port, controller_port=controller_port, fresh=fresh, heap_mb=heap_mb
-        )
+        record = start_broker(say, name=name, port=port, controller_port=controller_port, fresh=fresh, heap_mb=heap_mb)
     if json:
         print_json(asdict(record) | {"bootstrap_servers": record.bootstrap_servers})
     else:

@@ -10,7 +10,7 @@ from tailrace.cli.output import Json, Verbose, console, print_json, say
 def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 30,
-    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 10,
+    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 15,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
     checkpoint_every: Annotated[
@@ -40,8 +40,8 @@ def demo(
         say(f"Half of the decisions in real time came within {fast:.2f} ms: {slow / fast:,.0f} times sooner.")
     if parse_duration_ms(checkpoint_every, "--checkpoint-every") > 1000 * (seconds + warmup):
         say(
-            f"Real time saves its progress every {checkpoint_every}, so no save fell into these {seconds:g} s. Each one "
-            "holds the flow up for a moment; see it with --checkpoint-every 10s."
+            f"Real time saves its progress every {checkpoint_every}, so no save fell into these {seconds:g} s. Each "
+            "one holds the flow up for a moment; see it with --checkpoint-every 10s."
         )
     say("")
     say("What to try next:")

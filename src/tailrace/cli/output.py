@@ -69,7 +69,11 @@ def _set_verbose(*, value: bool) -> bool:
 Verbose = Annotated[
     bool,
     typer.Option(
-        "--verbose", "-v", help="Show stack traces.", callback=lambda value: _set_verbose(value=value), is_eager=True
+        "--verbose",
+        "-v",
+        help="Show stack traces.",
+        callback=lambda value: _set_verbose(value=value),
+        is_eager=True,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]

@@ -10,7 +10,7 @@ from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode
 
 
-def run(
+def run(  # noqa: PLR0913 - a command has as many options as its users need
     file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
     mode: Annotated[Mode, typer.Option(help="How it runs; the pipeline is the same in both.")] = Mode.REALTIME,
@@ -30,7 +30,8 @@ def run(
         str | None, typer.Option(help="Where Spark runs; this machine, with the slots needed, by default.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
     ] = None,
     shuffle_partitions: Annotated[
         int | None, typer.Option(min=1, help="Tasks after each shuffle; the source's partitions by default.")

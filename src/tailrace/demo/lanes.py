@@ -10,7 +10,7 @@ from tailrace.kafka.topics import ClientConfig, create_topic
 from tailrace.latency.clock import Clock
 from tailrace.latency.lane import LaneResult
 from tailrace.latency.schedule import NS_PER_S
-from tailrace.pipeline import Mode, Pipeline
+from tailrace.pipeline import Pipeline
 from tailrace.runtime.options import RunOptions
 from tailrace.runtime.running import RunningQuery
 from tailrace.runtime.start import start_pipeline
@@ -19,6 +19,8 @@ from tailrace.traffic.probe import Probe, Snapshot
 
 _FIRST_OUTPUT_TIMEOUT_S = 90.0
 _DRAIN_TIMEOUT_S = 20.0
+_BURST = 30_000
+"""Records sent at once at the very start of the warm-up, so that both JVMs compile their hot code in it."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,13 @@ def pipeline_lane(plan: Plan, pipeline: Pipeline, options: RunOptions, show: Sho
         return _measure(plan, source, sink, query, show)
 
 
-def microbatch_interval(options: RunOptions) -> str:
-    """A micro-batch lane's name says its interval."""
-    return options.trigger_every if options.mode is Mode.MICROBATCH else ""
-
-
 def _measure(plan: Plan, source: str, sink: str, query: RunningQuery | None, show: Show) -> LaneResult:
     """Send from the plan's start, wait for the first results, warm up, then measure by intended send time."""
     clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
     limit_s = _FIRST_OUTPUT_TIMEOUT_S + plan.warmup_s + plan.seconds
     with (
         Probe(plan.client, sink, clock=clock) as probe,
-        Load(plan.client, source, rate_per_s=plan.rate_per_s, clock=clock, limit_s=limit_s) as load,
+        Load(plan.client, source, rate_per_s=plan.rate_per_s, clock=clock, limit_s=limit_s, burst=_BURST) as load,
     ):
         _wait_for_first_output(probe, query, show)
         first_ns = clock.now_ns() + round(plan.warmup_s * NS_PER_S)

@@ -44,9 +44,7 @@ class Screen:
 
     def done(self, lane: str, result: LaneResult) -> None:
         """A lane's figures, as soon as they are known."""
-        self.say(
-            f"  {TITLES[lane]:<12} p50 {ms(result.p50_ms)}   p95 {ms(result.p95_ms)}   p99 {ms(result.p99_ms)} ms"
-        )
+        self.say(f"  {TITLES[lane]:<12} p50 {ms(result.p50_ms)}   p95 {ms(result.p95_ms)}   p99 {ms(result.p99_ms)} ms")
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -62,12 +60,18 @@ class Screen:
 
 def closing_table(results: dict[str, LaneResult], microbatch_every: str) -> Table:
     """All lanes side by side."""
-    table = Table(title="From intended send to receipt, milliseconds", title_justify="left", box=None, pad_edge=False)
-    table.add_column("", justify="left")
-    for name in ("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "duplicated"):
-        table.add_column(name, justify="right", min_width=8)
+    table = Table(
+        title="From intended send to receipt, milliseconds",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    table.add_column("", justify="left", no_wrap=True)
+    for name in ("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "repeated"):
+        table.add_column(name, justify="right", no_wrap=True)
     for lane, result in results.items():
-        title = TITLES[lane] + (f", {microbatch_every}" if lane == "microbatch" else "")
+        title = TITLES[lane] + (f" {microbatch_every}" if lane == "microbatch" else "")
         figures = [result.p50_ms, result.p95_ms, result.p99_ms, result.p999_ms, result.max_ms]
         counts = [result.samples, result.lost, result.duplicated]
         table.add_row(title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts))

@@ -95,9 +95,7 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB) -> Broker:
         port, controller_port = free_ports(2)
         files.write(port, controller_port)
         with _held_lock(files.folder) as lock, files.output.open("wb") as output:
-            process = LeashedProcess(
-                command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock]
-            )
+            process = LeashedProcess(command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock])
         record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
         _write_record(record)
         try:
@@ -214,9 +212,7 @@ def _brokers_folder() -> Path:
 
 def _folder(name: str) -> Path:
     if not _NAME.fullmatch(name):
-        raise OptionRefused(
-            f"{name!r} cannot be a broker's name", fix="use letters, digits, dot, dash and underscore"
-        )
+        raise OptionRefused(f"{name!r} cannot be a broker's name", fix="use letters, digits, dot, dash and underscore")
     return _brokers_folder() / name
 
 
@@ -227,9 +223,7 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
     return [
         str(java.executable),
         f"-Xmx{heap_mb}m",
-        # A short-lived broker on a small machine: the optimising compiler and a concurrent collector would take
-        # the cores from what is being measured, for minutes, and never pay it back.
-        "-XX:TieredStopAtLevel=1",
+        # A concurrent collector's threads would take the cores of a small machine from what is being measured.
         "-XX:+UseSerialGC",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={files.logging.as_uri()}",

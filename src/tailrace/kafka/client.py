@@ -35,9 +35,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
         "socket.connection.setup.timeout.ms": 2000,
     }
     client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    for key, value in client.items():
-        if key in _PASS_THROUGH:
-            config[key] = value
+    config |= {key: value for key, value in client.items() if key in _PASS_THROUGH}
     if "sasl.jaas.config" in client:
         pairs = {name: value.strip("\"'") for name, value in _JAAS_PAIR.findall(client["sasl.jaas.config"])}
         if set(pairs) != {"username", "password"}:
@@ -48,9 +46,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
     return config
 
 
-def _with_pem_stores(
-    config: dict[str, str | int], client: Mapping[str, str]
-) -> dict[str, str | int] | None:
+def _with_pem_stores(config: dict[str, str | int], client: Mapping[str, str]) -> dict[str, str | int] | None:
     """Add the certificate files, which librdkafka reads only as PEM."""
     if client.get("ssl.truststore.type", "JKS").upper() != "PEM":
         return None

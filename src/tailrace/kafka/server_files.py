@@ -94,6 +94,6 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "transaction.state.log.replication.factor": "1",
         # One machine, few clients: the defaults (3 and 8) are for servers.
         "num.network.threads": "2",
-        "num.io.threads": "4",
+        "num.io.threads": "2",
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())

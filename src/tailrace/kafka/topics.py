@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
 
@@ -37,9 +38,7 @@ def list_topics(config: ClientConfig) -> dict[str, int]:
     return {name: count for name, count in sorted(_metadata(config).items()) if not name.startswith("__")}
 
 
-def create_topic(
-    config: ClientConfig, name: str, partitions: int, settings: Mapping[str, str] | None = None
-) -> bool:
+def create_topic(config: ClientConfig, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> bool:
     """Make a topic; return False where one with as many partitions is there already."""
     existing = _metadata(config)
     if name in existing:
@@ -78,7 +77,8 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
             return []
         consumer.assign(assignment)
         records = consumer.consume(wanted, timeout=ASK_TIMEOUT_S)
-        return [record.value() for record in records if record.error() is None and record.value() is not None]
+        values = (record.value() for record in records if record.error() is None)
+        return [value for value in values if value is not None]
     except KafkaException as failed:
         raise unreachable(_address(config), _reason(failed)) from failed
     finally:

@@ -36,11 +36,7 @@ def count_slots(plan: Operator, source_partitions: int) -> Slots:
         plan: Its physical plan.
         source_partitions: The partitions of all its sources together.
     """
-    shuffles = [
-        node.partitions
-        for node in plan.walk()
-        if node.partitions is not None and _reads_a_stream(node)
-    ]
+    shuffles = [node.partitions for node in plan.walk() if node.partitions is not None and _reads_a_stream(node)]
     return Slots((source_partitions, *reversed(shuffles)))
 
 

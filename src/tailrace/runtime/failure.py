@@ -52,7 +52,9 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
     own = [frame for frame in frames if "site-packages" not in frame[0] and "/pyspark" not in frame[0]]
     place = f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
-    errors = [line for line in trace.splitlines() if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning)?(?::|$)", line)]
+    errors = [
+        line for line in trace.splitlines() if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning)?(?::|$)", line)
+    ]
     return UserCodeFailed(
         f"a Python function of query {name!r} raised an exception{place}: {(errors or [''])[-1].strip()}",
         fix="mend that line; --verbose shows the whole stack trace",
@@ -159,7 +161,10 @@ def _refused_by_spark(name: str, found: re.Match[str], text: str) -> TailraceErr
 
 
 _KNOWN = (
-    _Known(re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL), _python_error),
+    _Known(
+        re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL),
+        _python_error,
+    ),
     _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
     _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),

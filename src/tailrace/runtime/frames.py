@@ -4,7 +4,7 @@ import json
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ColumnMissing, DefinitionError, SchemaInvalid, SchemaMismatch
@@ -31,7 +31,7 @@ def parsed_schema(source: KafkaSource) -> StructType:
             )
         return source.schema
     try:
-        return StructType.fromDDL(source.schema)
+        parsed = StructType.fromDDL(source.schema)
     except (ParseException, AnalysisException) as wrong:
         message = (wrong.getMessage() or str(wrong)).strip().splitlines()
         raise SchemaInvalid(
@@ -39,6 +39,12 @@ def parsed_schema(source: KafkaSource) -> StructType:
             why=next((line for line in message if line.strip()), ""),
             fix='name columns and types: "id string, amount double, at timestamp"',
         ) from wrong
+    if not isinstance(parsed, StructType):
+        raise SchemaInvalid(
+            f"the schema {source.schema!r} is a single type, not a list of columns",
+            fix='name columns and types: "id string, amount double, at timestamp"',
+        )
+    return parsed
 
 
 def require_fitting_records(config: ClientConfig, source: KafkaSource, schema: StructType) -> None:
@@ -67,9 +73,7 @@ def require_fitting_records(config: ClientConfig, source: KafkaSource, schema: S
     )
 
 
-def result_frame(
-    pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, schema: StructType
-) -> DataFrame:
+def result_frame(pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, schema: StructType) -> DataFrame:
     """The rows to write: the topic's records, parsed, through the user's function, as Kafka key and value."""
     reader = spark.readStream.format("kafka").options(**pipeline.source.options)
     raw = (

@@ -55,9 +55,7 @@ def _by_name(found: dict[str, Pipeline], module: ModuleType, name: str, place: s
             f"{name} in {place} is a {type(getattr(module, name)).__name__}, not a Pipeline",
             fix=f"pipelines there: {', '.join(found) or 'none'}",
         )
-    raise PipelineNotFound(
-        f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(found) or 'none'}"
-    )
+    raise PipelineNotFound(f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(found) or 'none'}")
 
 
 def _import_file(path: Path) -> ModuleType:

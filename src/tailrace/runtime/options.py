@@ -13,6 +13,15 @@ DEFAULT_TRIGGER_EVERY = "0ms"
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
 
 
+def parse_mode(given: Mode | str) -> Mode:
+    """The mode that a user's word means."""
+    try:
+        return Mode(given)
+    except ValueError:
+        words = " or ".join(repr(str(mode)) for mode in Mode)
+        raise OptionRefused(f"{given!r} is no mode", fix=f"use {words}") from None
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """One run's choices, already checked.
@@ -36,13 +45,6 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mode, Mode):
-            try:
-                object.__setattr__(self, "mode", Mode(self.mode))
-            except ValueError:
-                raise OptionRefused(
-                    f"{self.mode!r} is no mode", fix=f"use {' or '.join(repr(str(mode)) for mode in Mode)}"
-                ) from None
         if self.mode is Mode.REALTIME:
             minimum = parse_duration_ms(self.conf.get(_MINIMUM_KEY, f"{REALTIME_MINIMUM_MS}ms"), _MINIMUM_KEY)
             require_realtime_interval(self.interval_ms, minimum)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY

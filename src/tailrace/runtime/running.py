@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
 from tailrace.engine import failure_text

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner, default_location
@@ -20,9 +19,9 @@ from tailrace.plan.slots import Slots, count_slots, require_slots
 from tailrace.plan.sources import source_topics
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import parsed_schema, require_fitting_records, result_frame
-from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions
+from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
 from tailrace.runtime.running import RunningQuery
-from tailrace.session import is_local, session
+from tailrace.session import has_context, is_local, session
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings, refuse_unworkable
 
 _CONFIRM_TIMEOUT_S = 60.0
@@ -59,7 +58,7 @@ def start(
         TailraceError: It cannot run; the error says why and what to do.
     """
     options = RunOptions(
-        Mode(mode) if mode in list(Mode) else mode,  # type: ignore[arg-type]  # RunOptions refuses it in words
+        parse_mode(mode),
         bootstrap_servers,
         checkpoint,
         checkpoint_every,
@@ -123,7 +122,8 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
             why="its progress is saved in a folder that is found again by one of them",
             fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
         )
-    reads = [source_topics(read) for read in engine.stream_reads(writer._df)]
+    frame = engine.writer_frame(writer)
+    reads = [source_topics(read) for read in engine.stream_reads(frame)]
     known = [read for read in reads if read is not None]
     topics = tuple(sorted({topic for read in known for topic in read.partitions}))
     partitions = sum(read.total for read in known) if known and None not in reads else None
@@ -131,7 +131,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     checkpoint.acquire(Owner(name, topics, told.options.get("topic", told.format)))
     try:
         shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
-        spark = writer._df.sparkSession
+        spark = frame.sparkSession
 
         def build(on: SparkSession) -> DataStreamWriter:
             moved = engine.writer_on(writer, on)
@@ -159,21 +159,21 @@ def _start(
         checkpoint.require_format_2()
     own = _query_session(spark, options, checkpoint, shuffle_partitions)
     writer = build(own)
-    slots = _slots(writer._df)
+    slots = _slots(engine.writer_frame(writer))
     if realtime:
         refuse_unworkable(engine.explicit_settings(own), shuffles=len(slots.stages) - 1 if slots else 0)
         if slots is not None and slots.required > engine.task_slots(spark) and rebuild:
             spark = _rebuilt(spark, slots)
-            return _start(
-                build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False
-            )
+            return _start(build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False)
         if slots is not None:
             require_slots(slots, engine.task_slots(spark))
-        writer = writer.trigger(realTime=f"{options.interval_ms} milliseconds")
-    else:
-        writer = writer.trigger(processingTime=f"{options.interval_ms} milliseconds")
     try:
-        query = writer.queryName(name).option("checkpointLocation", checkpoint.location).start()
+        query = (
+            engine.with_trigger(writer, realtime=realtime, interval_ms=options.interval_ms)
+            .queryName(name)
+            .option("checkpointLocation", checkpoint.location)
+            .start()
+        )
     except PySparkException as refused:
         raise translate_failure(name, str(refused)) from refused
     running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots)
@@ -191,7 +191,7 @@ def _spark_for(
 
     A session that the program holds already is never rebuilt: DataFrames made from it would die with it.
     """
-    if SparkContext._active_spark_context is not None:
+    if has_context():
         return session(master=options.master), False
     if options.master is not None or partitions is None:
         return session(master=options.master, conf=options.conf, announce=announce), False
@@ -238,9 +238,7 @@ def _query_session(
     return own
 
 
-def _shuffle_partitions(
-    options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None
-) -> int | None:
+def _shuffle_partitions(options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None) -> int | None:
     """How many tasks read each shuffle: what the checkpoint pins, else the user's, else as many as the source has."""
     pinned = checkpoint.pinned_shuffle_partitions()
     asked = options.conf.get(SHUFFLE_PARTITIONS)
@@ -267,7 +265,7 @@ def _in_update_mode(writer: DataStreamWriter, given: str, name: str, mode: Mode)
     """A writer in update mode where real time needs it and it changes nothing; refuse where it would."""
     if mode is not Mode.REALTIME or given.lower() == "update":
         return writer
-    stateful = any("StateStore" in node.name for node in engine.streaming_plan(writer._df).walk())
+    stateful = any("StateStore" in node.name for node in engine.streaming_plan(engine.writer_frame(writer)).walk())
     if given.lower() == "complete" or stateful:
         raise QueryRefused(
             f"query {name!r} is in {given.lower()} mode; real time has only update mode",
@@ -298,5 +296,3 @@ def _confirm(running: RunningQuery) -> None:
             f"query {running.name!r} was started in real time, but Spark does not run it so",
             why="its running plan has no real-time scan",
         )
-
-

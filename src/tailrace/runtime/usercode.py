@@ -60,4 +60,3 @@ def _first_line(raised: BaseException) -> str:
     if isinstance(raised, SyntaxError):
         text = raised.msg
     return text.splitlines()[0][:500]
-

@@ -101,9 +101,7 @@ def fetch(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -> 
 
 def place() -> str:
     """Return how to call the place that the jars come from, in a message."""
-    return (
-        f"the place that {SETTINGS_VARIABLE} names" if os.environ.get(SETTINGS_VARIABLE) else "Maven Central"
-    )
+    return f"the place that {SETTINGS_VARIABLE} names" if os.environ.get(SETTINGS_VARIABLE) else "Maven Central"
 
 
 def _settings(folder: Path) -> Path:

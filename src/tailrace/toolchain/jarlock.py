@@ -55,9 +55,7 @@ def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
             continue
         match = _LINE.fullmatch(content)
         if match is None:
-            raise _invalid(
-                path, number, "It is not of the form `<set> <group>:<artifact>:<version> sha256:<hex>`."
-            )
+            raise _invalid(path, number, "It is not of the form `<set> <group>:<artifact>:<version> sha256:<hex>`.")
         jar = Jar(**match.groupdict())
         # The cache is one flat folder, in which two jars of one name would overwrite each other.
         if jar.file_name in jars:
@@ -69,6 +67,4 @@ def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
 
 
 def _invalid(path: Path, number: int, why: str) -> JarLockInvalid:
-    return JarLockInvalid(
-        f"Line {number} of the jar lock {path} is wrong.", why=why, fix="Install Tailrace again."
-    )
+    return JarLockInvalid(f"Line {number} of the jar lock {path} is wrong.", why=why, fix="Install Tailrace again.")

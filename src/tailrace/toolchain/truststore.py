@@ -16,9 +16,7 @@ def write_truststore(path: Path) -> bool:
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     entries = [struct.pack(">III", _MAGIC, _FORMAT_VERSION, len(certificates))]
     for number, certificate in enumerate(certificates):
-        entries.append(
-            struct.pack(">I", _TRUSTED_CERTIFICATE) + _utf(f"authority-{number}") + struct.pack(">Q", 0)
-        )
+        entries.append(struct.pack(">I", _TRUSTED_CERTIFICATE) + _utf(f"authority-{number}") + struct.pack(">Q", 0))
         entries.append(_utf("X.509") + struct.pack(">I", len(certificate)) + certificate)
     # The checksum at the end of the format is keyed by a password, and is not looked at where none is given.
     path.write_bytes(b"".join(entries))

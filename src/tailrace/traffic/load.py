@@ -10,8 +10,8 @@ from tailrace.latency.clock import Clock
 from tailrace.latency.schedule import NS_PER_S, ConstantRate
 from tailrace.traffic.worker import Worker
 
-_HEAD_START_NS = NS_PER_S
-"""The process needs this long to be ready for its first record."""
+_HEAD_START_NS = 2 * NS_PER_S
+"""The process needs this long to be ready for its first record, a burst before it included."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,20 @@ class Load:
     """A running load of payments into a topic."""
 
     def __init__(
-        self, config: ClientConfig, topic: str, *, rate_per_s: float, clock: Clock, limit_s: float
+        self,
+        config: ClientConfig,
+        topic: str,
+        *,
+        rate_per_s: float,
+        clock: Clock,
+        limit_s: float,
+        burst: int = 0,
     ) -> None:
-        """Start sending, for ``limit_s`` seconds unless :meth:`end_at` says otherwise."""
+        """Start sending, for ``limit_s`` seconds unless :meth:`end_at` says otherwise.
+
+        ``burst`` records, numbered below zero and not part of the plan, are sent at once before it begins: a JVM
+        compiles what runs often, so they do in a second what the plan's rate would need a minute for.
+        """
         self.plan = ConstantRate(clock.now_ns() + _HEAD_START_NS, rate_per_s)
         self._worker = Worker(
             "tailrace.traffic.load_worker",
@@ -41,6 +52,7 @@ class Load:
                 "start_ns": self.plan.start_ns,
                 "end_ns": self.plan.start_ns + round(limit_s * NS_PER_S),
                 "clock_offset_ns": clock.offset_ns,
+                "burst": burst,
             },
         )
 

@@ -62,9 +62,7 @@ class Probe:
                 if until(snapshot):
                     return
 
-    def result(
-        self, first: int, end: int, *, timeout_s: float, on_snapshot: Callable[[Snapshot], None]
-    ) -> LaneResult:
+    def result(self, first: int, end: int, *, timeout_s: float, on_snapshot: Callable[[Snapshot], None]) -> LaneResult:
         """Sum up the records ``first`` to ``end``, waiting at most ``timeout_s`` for those still on their way."""
         self._worker.tell({"first": first, "end": end, "timeout_s": timeout_s})
         deadline = time.monotonic() + timeout_s + 15

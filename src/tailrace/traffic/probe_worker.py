@@ -34,9 +34,7 @@ class _Reader:
         self.sequence_field: str = settings["sequence_field"]
         self.sent_field: str = settings["sent_field"]
         self.consumer = Consumer({**CONSUMER, **settings["client"]})
-        self.consumer.assign(
-            [TopicPartition(settings["topic"], number, 0) for number in range(settings["partitions"])]
-        )
+        self.consumer.assign([TopicPartition(settings["topic"], number, 0) for number in range(settings["partitions"])])
         self.sequences, self.latencies = array("q"), array("q")
         self.told_until = 0
         self.wanted: tuple[int, int] | None = None
@@ -60,7 +58,7 @@ class _Reader:
                 return
 
     def _note(self, message: Message, received_ns: int) -> None:
-        record = json.loads(message.value())
+        record = json.loads(message.value() or b"{}")
         sequence = record[self.sequence_field]
         self.sequences.append(sequence)
         self.latencies.append(received_ns - record[self.sent_field])

@@ -3,6 +3,7 @@
 It ends when its owner closes the pipe or dies.
 """
 
+import contextlib
 import gc
 import json
 import queue
@@ -22,7 +23,7 @@ class Worker:
     def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
         """Start ``python -m module`` and hand it its settings."""
         self.module = module
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
@@ -66,10 +67,8 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         if self._process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-            except BrokenPipeError:
-                pass
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

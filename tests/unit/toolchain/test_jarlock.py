@@ -55,9 +55,7 @@ def test_an_empty_or_absent_lock_is_refused(tmp_path: Path) -> None:
 
 def test_the_lock_that_is_shipped_has_both_sets_and_no_address() -> None:
     lock = read_lock()
-    by_set = {
-        name: {jar.artifact for jar in lock if jar.set_name == name} for name in ("connector", "broker")
-    }
+    by_set = {name: {jar.artifact for jar in lock if jar.set_name == name} for name in ("connector", "broker")}
     assert {"spark-sql-kafka-0-10_2.13", "kafka-clients", "commons-pool2"} <= by_set["connector"]
     assert {"kafka_2.13", "kafka-clients", "log4j-slf4j-impl"} <= by_set["broker"]
     assert {jar.set_name for jar in lock} == set(by_set)

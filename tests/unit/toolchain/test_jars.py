@@ -184,9 +184,7 @@ def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
         assert "Fetching 2 jars" in next_line(first)
         assert next_line(first) == "in the middle\n"
         with start_fetching(tmp_path / "jars") as second:
-            assert (
-                next_line(second) == f"Another process ({first.pid}) is fetching the jars, waiting for it.\n"
-            )
+            assert next_line(second) == f"Another process ({first.pid}) is fetching the jars, waiting for it.\n"
             first.communicate(timeout=60)
             rest, _ = second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0)

@@ -89,12 +89,8 @@ def test_the_order_of_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, us
         assert (found.origin, found.home, found.executable) == (variable, home, home / "bin" / "java")
 
 
-@pytest.mark.parametrize(
-    ("there", "chosen"), [(["25", "21", "17"], 17), (["25", "21"], 21), (["25", "11"], 25)]
-)
-def test_of_several_the_one_that_spark_is_tested_with_most(
-    usual_place: Path, there: list[str], chosen: int
-) -> None:
+@pytest.mark.parametrize(("there", "chosen"), [(["25", "21", "17"], 17), (["25", "21"], 21), (["25", "11"], 25)])
+def test_of_several_the_one_that_spark_is_tested_with_most(usual_place: Path, there: list[str], chosen: int) -> None:
     for number, major in enumerate(there):
         make_java(usual_place / f"{number}-java-{major}", major)
     found = find_java()
@@ -154,9 +150,7 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, usual_
     assert find_java() is not None
 
 
-def test_java_knows_its_home_when_the_path_has_a_link(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_java_knows_its_home_when_the_path_has_a_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = make_java(tmp_path / "real", "17")
     (tmp_path / "links" / "bin").mkdir(parents=True)
     (tmp_path / "links" / "bin" / "java").symlink_to(real / "bin" / "java")
@@ -185,9 +179,7 @@ def test_java_is_asked_again_after_an_upgrade_in_place(usual_place: Path) -> Non
     assert found.major == 21
 
 
-def test_a_version_managers_script_is_asked_every_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_version_managers_script_is_asked_every_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     homes = {major: make_java(tmp_path / major, major) for major in ("17", "21")}
     manager = tmp_path / "manager" / "bin" / "java"
     manager.parent.mkdir(parents=True)
@@ -245,9 +237,7 @@ def test_where_there_is_java_nothing_is_obtained(monkeypatch: pytest.MonkeyPatch
     assert ensure_java(pytest.fail).major == 17
 
 
-def test_an_obtained_java_that_does_not_run_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_obtained_java_that_does_not_run_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "java"
     broken.write_text("#!/bin/sh\nexit 127\n")
     broken.chmod(0o755)

@@ -6,9 +6,7 @@ import pytest
 from tailrace.toolchain import cache_dir, state_dir
 
 
-def test_tailrace_home_moves_both_folders_at_any_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tailrace_home_moves_both_folders_at_any_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "one"))
     assert (cache_dir(), state_dir()) == (tmp_path / "one" / "cache", tmp_path / "one" / "state")
     monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "two"))

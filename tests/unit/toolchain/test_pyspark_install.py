@@ -13,9 +13,7 @@ from tailrace.toolchain.spark import ivy_jar
 
 def test_the_installed_pyspark_is_described_without_importing_it() -> None:
     program = "import sys; from tailrace.toolchain import *; print(check_pyspark(), 'pyspark' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == [pyspark_version(), "False"]
 
 

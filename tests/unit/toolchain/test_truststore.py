@@ -22,8 +22,6 @@ def test_the_format_is_the_one_that_java_reads(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_machine_without_authorities_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(
-        TwoAuthorities, "get_ca_certs", lambda _self, binary_form: [] if binary_form else [b"text"]
-    )
+    monkeypatch.setattr(TwoAuthorities, "get_ca_certs", lambda _self, binary_form: [] if binary_form else [b"text"])
     monkeypatch.setattr(ssl, "create_default_context", TwoAuthorities)
     assert not write_truststore(tmp_path / "store")
