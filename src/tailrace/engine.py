@@ -44,6 +44,7 @@ class WriterSettings:
     format: str
     output_mode: str
     options: Mapping[str, str]
+    """By lower-case name, as Spark compares them."""
 
 
 def clone_session(spark: SparkSession) -> SparkSession:
@@ -132,7 +133,7 @@ def writer_settings(writer: DataStreamWriter) -> WriterSettings:
     """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
     writes = writer._jwrite
     options = _field(writes, "extraOptions")
-    pairs = {str(pair._1()): str(pair._2()) for pair in _elements(options.toSeq())}
+    pairs = {str(pair._1()).lower(): str(pair._2()) for pair in _elements(options.toSeq())}
     return WriterSettings(str(_field(writes, "source")), str(_field(writes, "outputMode")), pairs)
 
 

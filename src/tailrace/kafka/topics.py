@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
 
-ASK_TIMEOUT_S = 3.0
+ASK_TIMEOUT_S = 2.0
 """How long a broker may take to answer. An unreachable one must be known within 5 s."""
 
 ClientConfig: TypeAlias = Mapping[str, str | int]

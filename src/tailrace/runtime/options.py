@@ -46,8 +46,10 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.mode is Mode.REALTIME:
-            minimum = parse_duration_ms(self.conf.get(_MINIMUM_KEY, f"{REALTIME_MINIMUM_MS}ms"), _MINIMUM_KEY)
-            require_realtime_interval(self.interval_ms, minimum)
+            minimum = self.conf.get(_MINIMUM_KEY, str(REALTIME_MINIMUM_MS))
+            # Spark reads a bare number as milliseconds.
+            minimum_ms = parse_duration_ms(f"{minimum}ms" if minimum.isdigit() else minimum, _MINIMUM_KEY)
+            require_realtime_interval(self.interval_ms, minimum_ms)
 
     @property
     def interval_ms(self) -> int:

@@ -114,9 +114,9 @@ def start_pipeline(
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     """Check and start any streaming query, on a session of its own."""
     told = engine.writer_settings(writer)
-    name = told.options.get("queryName") or "query"
-    location = options.checkpoint or told.options.get("checkpointLocation")
-    if location is None and "queryName" not in told.options:
+    name = told.options.get("queryname") or "query"
+    location = options.checkpoint or told.options.get("checkpointlocation")
+    if location is None and "queryname" not in told.options:
         raise DefinitionError(
             "the query has neither a name nor a checkpoint",
             why="its progress is saved in a folder that is found again by one of them",

@@ -1,0 +1,60 @@
+"""Running `tailrace` as a user does: a process of its own, in a folder of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+TAILRACE = [sys.executable, "-m", "tailrace"]
+
+PIPELINE = """\
+import tailrace as tr
+from pyspark.sql import functions as F
+
+
+def decide(payments):
+    return payments.where("amount > 10").withColumn("decision", F.lit("review"))
+
+
+pipeline = tr.Pipeline(
+    name="{name}",
+    source=tr.KafkaSource("{source}", schema="id long, card string, amount double", starting="earliest"),
+    transform=decide,
+    sink=tr.KafkaSink("{sink}", key="card"),
+)
+"""
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without what other tests' Spark put into it."""
+    mine = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    return mine | dict(extra or {})
+
+
+def tailrace(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout_s: float = 90
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*TAILRACE, *arguments],
+        cwd=cwd,
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def assert_told(result: subprocess.CompletedProcess[str], code: str, exit_code: int) -> None:
+    """One clear sentence with its code, a way out, no stack trace, nothing on standard output."""
+    assert result.returncode == exit_code, result.stderr
+    lines = result.stderr.strip().splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert len(errors) == 1, result.stderr
+    assert errors[0].endswith(f"[{code}]"), result.stderr
+    assert any(line.strip().startswith("fix: ") for line in lines), result.stderr
+    assert "Traceback" not in result.stderr
+    assert "\tat " not in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,113 @@
+"""Real parts for the end-to-end tests: one broker, one Spark, topics of each test's own."""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tailrace.kafka.broker import Broker, own_broker
+from tailrace.kafka.client import client_config
+from tailrace.kafka.topics import create_topic, partition_counts
+from tailrace.session import end_session, session
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with own_broker(lambda _: None) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(broker: Broker) -> Iterator[Any]:
+    # 1 s instead of 5 s as the shortest checkpoint interval: a test then sees several of them.
+    conf = {"spark.ui.enabled": "false", "spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+    yield session("tests", master="local[8]", conf=conf)
+    end_session()
+
+
+@dataclass
+class Kafka:
+    """Topics of one test, and a way to fill and read them."""
+
+    bootstrap_servers: str
+    made: list[str] = field(default_factory=list)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config = client_config(self.bootstrap_servers, {})
+        assert config is not None
+        return dict(config)
+
+    def topic(self, name: str, partitions: int = 2) -> str:
+        unique = f"{name}-{secrets.token_hex(4)}"
+        create_topic(self.config, unique, partitions)
+        self.made.append(unique)
+        return unique
+
+    def send(self, topic: str, records: list[Any]) -> None:
+        """Dictionaries go as JSON; bytes go as they are."""
+        producer = Producer(self.config)
+        for record in records:
+            producer.produce(topic, record if isinstance(record, bytes) else json.dumps(record).encode())
+        assert producer.flush(20) == 0
+
+    def receive(self, topic: str, until: Callable[[list[Any]], bool], timeout_s: float = 45) -> list[Any]:
+        """Read a topic from its start until the records so far satisfy ``until``; return (key, parsed value) pairs."""
+        consumer = Consumer({**self.config, "group.id": f"test-{secrets.token_hex(4)}", "enable.auto.commit": False})
+        try:
+            partitions = partition_counts(self.config, [topic])[topic]
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+            seen: list[Any] = []
+            deadline = time.monotonic() + timeout_s
+            while not until(seen):
+                assert time.monotonic() < deadline, f"{topic}: only {len(seen)} records so far: {seen[-3:]}"
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    seen.append(((message.key() or b"").decode(), json.loads(message.value())))
+            return seen
+        finally:
+            consumer.close()
+
+    def receive_count(self, topic: str, count: int, timeout_s: float = 45) -> list[Any]:
+        return self.receive(topic, lambda seen: len(seen) >= count, timeout_s)
+
+
+@pytest.fixture
+def kafka(broker: Broker) -> Kafka:
+    return Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture(params=["microbatch", "realtime"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def marked_processes(mark: str) -> dict[int, str]:
+    """The live processes that inherited a mark in their environment, with their command lines."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
+    """Wait for a condition; say what was waited for where it does not come."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,188 @@
+"""What is refused before, or right after, a query starts: each with its reason, in the user's words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kafka
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from test_modes import SCHEMA, per_card, pipeline, risky, start
+
+import tailrace as tr
+from tailrace.errors import (
+    CheckpointFormatOld,
+    CheckpointInUse,
+    ColumnMissing,
+    DefinitionError,
+    QueryRefused,
+    SchemaMismatch,
+    SettingRefused,
+    SlotsMissing,
+    UserCodeFailed,
+)
+
+
+def test_more_partitions_than_slots(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    here = tr.Pipeline(
+        name="wide",
+        source=tr.KafkaSource(kafka.topic("wide", partitions=9), schema=SCHEMA),
+        transform=risky,
+        sink=tr.KafkaSink(kafka.topic("out")),
+    )
+    with pytest.raises(SlotsMissing, match="needs 9 task slots and Spark has 8"):
+        start(kafka, here, "realtime", tmp_path / "c")
+    with start(kafka, here, "microbatch", tmp_path / "c"):
+        pass
+
+
+def test_a_shuffle_counts_too(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    here = pipeline(kafka, per_card)
+    with pytest.raises(SlotsMissing, match=r"needs 9 task slots") as refused:
+        tr.start(
+            here,
+            bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint=tmp_path / "c",
+            conf={"spark.sql.shuffle.partitions": "7"},
+        )
+    assert "2 + 7 = 9" in refused.value.why
+
+
+def test_two_runs_on_one_checkpoint(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    here = pipeline(kafka, risky)
+    with start(kafka, here, mode, tmp_path / "c"), pytest.raises(CheckpointInUse):
+        start(kafka, here, mode, tmp_path / "c")
+    with start(kafka, here, mode, tmp_path / "c"):
+        pass
+
+
+def test_a_checkpoint_of_format_1(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    here = pipeline(kafka, risky)
+    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 99.0}])
+    old = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    running = tr.start(
+        here, "microbatch", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", conf=old
+    )
+    kafka.receive_count(here.sink.topic, 1)
+    running.query.processAllAvailable()
+    running.stop()
+    with pytest.raises(CheckpointFormatOld):
+        start(kafka, here, "realtime", tmp_path / "c")
+
+
+def test_settings_that_cannot_work(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    here = pipeline(kafka, risky)
+    with pytest.raises(SettingRefused, match=r"sortBeforeRepartition=true cannot work in real time"):
+        tr.start(
+            here,
+            bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint=tmp_path / "c",
+            conf={"spark.sql.execution.sortBeforeRepartition": "true"},
+        )
+    with pytest.raises(SettingRefused, match="a Spark context is running already"):
+        tr.session(master="local[3]")
+
+
+def test_changed_shuffle_partitions(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    here = pipeline(kafka, per_card)
+    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 1.0}])
+    with start(kafka, here, mode, tmp_path / "c") as running:
+        kafka.receive_count(here.sink.topic, 1)
+        # At least one batch must be complete for the checkpoint to pin anything.
+        running.wait(timeout_s=3)
+    with pytest.raises(SettingRefused, match="was made with 2"):
+        tr.start(
+            here,
+            mode,
+            bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint=tmp_path / "c",
+            conf={"spark.sql.shuffle.partitions": "3"},
+        )
+
+
+def test_a_schema_that_fits_no_record(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    here = pipeline(kafka, risky, schema="order long, customer string, card string, amount double")
+    kafka.send(here.source.topic_names[0], [{"name": "x", "colour": "red"} for _ in range(10)])
+    with pytest.raises(SchemaMismatch, match="has a column of the schema") as refused:
+        start(kafka, here, mode, tmp_path / "c")
+    assert "colour, name" in refused.value.why
+
+
+def test_a_key_that_is_no_column(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    here = pipeline(kafka, lambda frame: frame.select("id"))
+    with pytest.raises(ColumnMissing, match="'card' is not a column"):
+        start(kafka, here, mode, tmp_path / "c")
+
+
+def test_a_function_that_raises_or_returns_something_else(
+    spark: Any, kafka: Kafka, mode: str, tmp_path: Path
+) -> None:
+    def broken(frame: DataFrame) -> DataFrame:
+        return frame.select("no_such_column")
+
+    with pytest.raises(UserCodeFailed, match=r"test_refusals.py line \d+ in broken") as failed:
+        start(kafka, pipeline(kafka, broken), mode, tmp_path / "c")
+    assert "\n" not in failed.value.what
+    with pytest.raises(DefinitionError, match="returned NoneType"):
+        start(kafka, pipeline(kafka, lambda frame: None), mode, tmp_path / "c")
+
+
+def test_python_functions_run_in_micro_batch_and_are_refused_in_real_time(
+    spark: Any, kafka: Kafka, tmp_path: Path
+) -> None:
+    @F.udf("double")
+    def half(amount: float) -> float:
+        return amount / 2
+
+    here = pipeline(kafka, lambda frame: frame.withColumn("half", half("amount")))
+    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    with start(kafka, here, "microbatch", tmp_path / "c"):
+        received = kafka.receive_count(here.sink.topic, 1)
+    assert received[0][1]["half"] == 4.5
+    with pytest.raises(QueryRefused, match="calls a Python function"):
+        start(kafka, here, "realtime", tmp_path / "d")
+
+
+def test_an_exception_in_a_python_function_names_its_line(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    @F.udf("double")
+    def bad(amount: float) -> float:
+        return amount / 0
+
+    here = pipeline(kafka, lambda frame: frame.withColumn("bad", bad("amount")))
+    running = start(kafka, here, "microbatch", tmp_path / "c")
+    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    with pytest.raises(UserCodeFailed, match=r"test_refusals.py line \d+ in bad: ZeroDivisionError") as failed:
+        running.wait(timeout_s=60)
+    assert "Traceback" in failed.value.detail
+
+
+def test_other_output_modes(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", kafka.topic("in"))
+        .load()
+        .groupBy("key")
+        .count()
+        .selectExpr("cast(key as string) as key", "cast(count as string) as value")
+    )
+    writer = (
+        frame.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("topic", kafka.topic("out"))
+        .outputMode("complete")
+        .queryName("counts")
+    )
+    with pytest.raises(QueryRefused, match="is in complete mode"):
+        start(kafka, writer, "realtime", tmp_path / "c")
+
+
+def test_a_writer_without_name_and_checkpoint(spark: Any, kafka: Kafka) -> None:
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", kafka.topic("in"))
+        .load()
+    )
+    with pytest.raises(DefinitionError, match="neither a name nor a checkpoint"):
+        tr.start(frame.writeStream.format("console"))

@@ -1,0 +1,36 @@
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# A shared machine may stall any single example; what is slow on purpose is caught by the suite's own limit.
+hypothesis.settings.register_profile("tailrace", deadline=None)
+hypothesis.settings.load_profile("tailrace")
+
+WaitUntil = Callable[[Callable[[], bool], str], None]
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give each test folders of its own, and a machine on which nothing is set."""
+    home = tmp_path / "tailrace-home"
+    monkeypatch.setenv("TAILRACE_HOME", str(home))
+    for variable in ("TAILRACE_BOOTSTRAP_SERVERS", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(variable, raising=False)
+    return home
+
+
+@pytest.fixture
+def wait_until() -> WaitUntil:
+    """Wait, within a bound, for something that another process does."""
+
+    def wait(condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"waited 20 s for: {what}")
+            time.sleep(0.01)  # between two looks, never instead of one
+
+    return wait

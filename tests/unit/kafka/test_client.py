@@ -1,0 +1,141 @@
+import string
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.kafka.client import client_config
+
+SERVERS = "127.0.0.1:9092"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def test_without_options_only_the_address_is_needed() -> None:
+    config = client_config(SERVERS, {})
+    assert config is not None
+    assert config["bootstrap.servers"] == SERVERS
+    assert set(config) == {"bootstrap.servers", "log_level", "socket.connection.setup.timeout.ms"}
+
+
+def test_client_options_pass_and_sparks_own_stay_behind() -> None:
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.client.dns.lookup": "use_all_dns_ips",
+        "kafka.max.poll.records": "10",
+        "maxOffsetsPerTrigger": "5",
+        "security.protocol": "PLAINTEXT",
+    }
+    config = client_config(SERVERS, options)
+    assert config is not None
+    assert config["security.protocol"] == "SASL_SSL"
+    assert config["sasl.mechanism"] == "PLAIN"
+    assert config["client.dns.lookup"] == "use_all_dns_ips"
+    assert not {"max.poll.records", "maxOffsetsPerTrigger"} & config.keys()
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        f'{PLAIN} username="ann" password="s3;cr et";',
+        f"{PLAIN} password='s3;cr et' username='ann';",
+        f'{PLAIN}\n  username = "ann"\n  password = "s3;cr et";',
+    ],
+)
+def test_a_jaas_string_becomes_a_user_and_a_password(jaas: str) -> None:
+    config = client_config(SERVERS, {"kafka.sasl.jaas.config": jaas})
+    assert config is not None
+    assert (config["sasl.username"], config["sasl.password"]) == ("ann", "s3;cr et")
+    assert "sasl.jaas.config" not in config
+
+
+def test_a_jaas_string_without_quotes() -> None:
+    config = client_config(SERVERS, {"kafka.sasl.jaas.config": f"{PLAIN} username=ann password=secret;"})
+    assert config is not None
+    assert (config["sasl.username"], config["sasl.password"]) == ("ann", "secret")
+
+
+@given(password=st.text(string.ascii_letters + string.digits + " ;=#!$", min_size=1))
+def test_a_quoted_password_arrives_as_it_is(password: str) -> None:
+    config = client_config(SERVERS, {"kafka.sasl.jaas.config": f'{PLAIN} username="ann" password="{password}";'})
+    assert config is not None
+    assert config["sasl.password"] == password
+
+
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [('"secret\'"', "secret'"), (r'"a\"b"', 'a"b'), (r'"a\\b"', r"a\b")],
+)
+@pytest.mark.xfail(reason="client.py strips every quote at the ends and keeps the backslash of an escape")
+def test_quotes_and_escapes_inside_a_password_are_read_as_java_reads_them(written: str, password: str) -> None:
+    config = client_config(SERVERS, {"kafka.sasl.jaas.config": f'{PLAIN} username="ann" password={written};'})
+    assert config is not None
+    assert config["sasl.password"] == password
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='x';"},
+        {"kafka.sasl.jaas.config": f'{PLAIN} username="ann";'},
+        {"kafka.ssl.truststore.location": "/certs/trust.jks"},
+        {"kafka.ssl.truststore.location": "/certs/trust.p12", "kafka.ssl.truststore.type": "PKCS12"},
+        {
+            "kafka.ssl.truststore.location": "/certs/ca.pem",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.keystore.location": "/certs/me.jks",
+        },
+    ],
+)
+def test_what_only_java_can_read_is_not_guessed_at(options: dict[str, str]) -> None:
+    assert client_config(SERVERS, options) is None
+
+
+def test_pem_stores_are_named_as_librdkafka_names_them() -> None:
+    config = client_config(
+        SERVERS,
+        {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "pem",
+            "kafka.ssl.truststore.location": "/certs/ca.pem",
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.location": "/certs/me.pem",
+            "kafka.ssl.key.password": "k3y",
+        },
+    )
+    assert config is not None
+    assert config["ssl.ca.location"] == "/certs/ca.pem"
+    assert config["ssl.certificate.location"] == config["ssl.key.location"] == "/certs/me.pem"
+    assert config["ssl.key.password"] == "k3y"
+
+
+@pytest.mark.xfail(reason="client.py takes an absent trust store for a Java one")
+def test_a_pem_key_needs_no_trust_store_of_its_own() -> None:
+    options = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": "/certs/me.pem"}
+    config = client_config(SERVERS, options)
+    assert config is not None
+    assert config["ssl.certificate.location"] == "/certs/me.pem"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{PLAIN} username="ann" password="secret";',
+        },
+        {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": "https"},
+        pytest.param(
+            {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""},
+            marks=pytest.mark.xfail(raises=KafkaException, reason="Java's empty word for no host name check is librdkafka's `none`"),
+        ),
+    ],
+)
+def test_librdkafka_takes_every_translated_setting(options: dict[str, str]) -> None:
+    config = client_config(SERVERS, options)
+    assert config is not None
+    AdminClient(config)  # raises where it does not know a setting or cannot use its value

@@ -1,0 +1,68 @@
+import base64
+import re
+from pathlib import Path
+
+import pytest
+
+from tailrace.kafka.server_files import ServerFiles
+
+
+def as_java_reads(path: Path) -> dict[str, str]:
+    """A properties file as Java's loader reads it: Latin-1, with backslash escapes."""
+    pairs = (line.partition("=") for line in path.read_text(encoding="latin-1").splitlines() if line)
+    return {key: re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), value) for key, _, value in pairs}
+
+
+def test_a_broker_listens_on_loopback_alone(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path / "broker")
+    files.write(9192, 9193)
+    settings = as_java_reads(files.properties)
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:9192,CONTROLLER://127.0.0.1:9193"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9192"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9193"
+    assert settings["log.dirs"] == str(files.data)
+    assert files.data.is_dir()
+
+
+def test_a_misspelt_topic_is_never_made_by_itself(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path)
+    files.write(1, 2)
+    assert as_java_reads(files.properties)["auto.create.topics.enable"] == "false"
+
+
+def test_a_new_folder_gets_an_identity_that_kafka_can_read(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path)
+    files.write(1, 2)
+    meta = as_java_reads(files.data / "meta.properties")
+    assert (meta["version"], meta["node.id"]) == ("1", "1")
+    for name in ("cluster.id", "directory.id"):
+        assert not meta[name].startswith("-")
+        assert len(base64.urlsafe_b64decode(meta[name] + "==")) == 16
+    assert meta["cluster.id"] != meta["directory.id"]
+
+
+def test_a_restart_on_other_ports_keeps_data_and_identity(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path)
+    files.write(1, 2)
+    identity = (files.data / "meta.properties").read_bytes()
+    (files.data / "payments-0").mkdir()
+    files.write(3, 4)
+    assert (files.data / "meta.properties").read_bytes() == identity
+    assert (files.data / "payments-0").is_dir()
+    assert "127.0.0.1:3" in as_java_reads(files.properties)["advertised.listeners"]
+    assert not list(files.data.glob("*.new"))
+
+
+def test_two_brokers_have_different_identities(tmp_path: Path) -> None:
+    first, second = ServerFiles(tmp_path / "a"), ServerFiles(tmp_path / "b")
+    first.write(1, 2)
+    second.write(3, 4)
+    identities = [as_java_reads(each.data / "meta.properties")["cluster.id"] for each in (first, second)]
+    assert identities[0] != identities[1]
+
+
+@pytest.mark.xfail(reason="server_files.py writes UTF-8, and Kafka reads Latin-1 with \\u escapes")
+def test_a_folder_with_letters_beyond_ascii_is_the_one_kafka_uses(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path / "zoë-дом")
+    files.write(1, 2)
+    assert as_java_reads(files.properties)["log.dirs"] == str(files.data)

@@ -1,0 +1,76 @@
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import BrokerUnreachable
+from tailrace.kafka import topics
+from tailrace.kafka.client import client_config
+from tailrace.kafka.ports import free_ports
+from tailrace.kafka.topics import first_missing_partitions, list_topics, partition_counts
+
+
+@pytest.fixture
+def nobody() -> dict[str, str | int]:
+    """An address at which nothing listens."""
+    config = client_config(f"127.0.0.1:{free_ports(1)[0]}", {})
+    assert config is not None
+    return config
+
+
+def test_an_unreachable_broker_is_known_within_seconds_by_its_address(nobody: dict[str, str | int]) -> None:
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachable) as refused:
+        partition_counts(nobody, ["payments"])
+    assert time.monotonic() - started < 5
+    assert str(nobody["bootstrap.servers"]) in refused.value.what
+    assert "tailrace broker start" in refused.value.fix
+    assert refused.value.why
+
+
+def test_no_error_about_a_broker_shows_a_password(
+    nobody: dict[str, str | int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "ASK_TIMEOUT_S", 0.2)
+    secret = "correct-horse-battery"
+    jaas = f'x.PlainLoginModule required username="ann" password="{secret}";'
+    options = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    config = client_config(str(nobody["bootstrap.servers"]), options | {"kafka.sasl.jaas.config": jaas})
+    assert config is not None
+    assert config["sasl.password"] == secret
+    with pytest.raises(BrokerUnreachable) as refused:
+        list_topics(config)
+    assert secret not in str(refused.value) + refused.value.detail
+
+
+def test_a_missing_topic_is_named_with_the_nearest_one_and_the_command_that_makes_it() -> None:
+    error = topics._topic_missing("payment", {"payments": 2, "clicks": 1}, {"bootstrap.servers": "host:1"})
+    assert error.what == "topic 'payment' does not exist at host:1"
+    assert error.fix.startswith("did you mean 'payments'?")
+    assert error.fix.endswith("tailrace broker topic payment --partitions 2 --bootstrap-servers host:1")
+
+
+def test_a_missing_topic_unlike_any_other_is_compared_with_none() -> None:
+    error = topics._topic_missing("orders", {"clicks": 1}, {"bootstrap.servers": "host:1"})
+    assert "did you mean" not in error.fix
+
+
+@given(
+    counts=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 12)),
+    left_out=st.sets(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 11))),
+)
+def test_the_partitions_that_offsets_leave_out_are_found(
+    counts: dict[str, int], left_out: set[tuple[str, int]]
+) -> None:
+    offsets = {
+        topic: {str(number): 0 for number in range(count) if (topic, number) not in left_out}
+        for topic, count in counts.items()
+    }
+    expected = {f"{topic}-{number}" for topic, number in left_out if number < counts.get(topic, 0)}
+    assert set(first_missing_partitions(json.dumps(offsets), counts)) == expected
+
+
+def test_a_topic_without_any_offset_misses_all_its_partitions() -> None:
+    assert first_missing_partitions("{}", {"payments": 2}) == ["payments-0", "payments-1"]

@@ -1,0 +1,199 @@
+import pytest
+
+from tailrace.errors import (
+    CheckpointFormatOld,
+    CheckpointUnwritable,
+    QueryFailed,
+    QueryRefused,
+    SettingRefused,
+    SlotsMissing,
+    TailraceError,
+    TopicMissing,
+    UserCodeFailed,
+)
+from tailrace.runtime.failure import translate_failure
+
+JAVA_FRAMES = """\
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:661)
+\tat org.apache.spark.sql.execution.streaming.runtime.StreamExecution.runBatch(StreamExecution.scala:301)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+LIMITATION = "Streaming real-time mode has the following limitation:"
+
+
+def python_failure(user_file: str = "/home/ann/jobs/fraud.py", error: str = "ZeroDivisionError: division by zero") -> str:
+    """What Spark says when a Python worker raised, wrapped and followed by Java's own trace."""
+    return f"""\
+[STREAM_FAILED] Query [id = 0c5a, runId = 91be] terminated with exception: Job aborted due to stage failure: Task 0 in \
+stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "{user_file}", line 9, in risk
+    return amount / 0
+           ~~~~~~~^~~
+{error}
+
+{JAVA_FRAMES}
+Driver stacktrace: SQLSTATE: XXKST
+org.apache.spark.SparkException: Job aborted due to stage failure
+{JAVA_FRAMES}Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 2100, in main
+    process()
+  File "{user_file}", line 9, in risk
+    return amount / 0
+{error}
+
+{JAVA_FRAMES}"""
+
+
+def refusal(condition: str, sentence: str) -> str:
+    line = f"[STREAMING_REAL_TIME_MODE.{condition}] {LIMITATION} {sentence} SQLSTATE: 0A000"
+    return f"{line}\norg.apache.spark.sql.streaming.StreamingQueryException: {line}\n{JAVA_FRAMES}"
+
+
+def not_allowed(operator: str) -> str:
+    return refusal(
+        "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST",
+        f"The operator(s): {operator} not in the operator allowlist for Real-Time Mode. To bypass this check, set "
+        "spark.sql.streaming.realTimeMode.allowlistCheck to false. By changing this, you agree to run the query at "
+        "your own risk.",
+    )
+
+
+PYTHON_OPERATOR = not_allowed("org.apache.spark.sql.execution.python.BatchEvalPythonExec")
+SORT = not_allowed("org.apache.spark.sql.execution.SortExec")
+SLOTS = (
+    "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it needs 6 concurrent task slots to "
+    "run all its stages together, but only 4 are currently free. The stages of a pipelined group must run concurrently, "
+    "so the cluster must have enough free slots for all of them at once. SQLSTATE: 53000\n" + JAVA_FRAMES
+)
+DISK = (
+    "[STREAM_FAILED] Query terminated with exception: java.io.IOException: No space left on device SQLSTATE: XXKST\n"
+    f"org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n{JAVA_FRAMES}"
+    f"Caused by: java.io.IOException: No space left on device\n{JAVA_FRAMES}"
+)
+OLD_FORMAT = refusal("CHECKPOINT_FORMAT_V1_NOT_SUPPORTED", "Real-time mode does not support state store format v1.")
+SETTING = refusal(
+    "SQL_CONFIGURATION_NOT_SUPPORTED",
+    "The following session configuration(s) are incompatible with Real-Time Mode: spark.speculation.",
+)
+OUTPUT_MODE = refusal("OUTPUT_MODE_NOT_SUPPORTED", "The output mode Complete is not supported.")
+SINK = refusal("SINK_NOT_SUPPORTED", "The FileSink sink is currently not supported.")
+TOPIC = (
+    f"[STREAM_FAILED] Query terminated with exception: oops\n{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors."
+    f"UnknownTopicOrPartitionException: This server does not host this topic-partition.\n{JAVA_FRAMES}"
+)
+DATA_LOSS = f"[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost.\n{JAVA_FRAMES}"
+UNKNOWN = (
+    f"[STREAM_FAILED] Query [id = 0c5a] terminated with exception: outer words SQLSTATE: XXKST\n"
+    f"org.apache.spark.SparkException: outer words\n{JAVA_FRAMES}"
+    f"Caused by: java.lang.RuntimeException: middle words\n{JAVA_FRAMES}"
+    f"Caused by: org.apache.spark.SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{JAVA_FRAMES}"
+)
+
+CASES: list[tuple[str, type[TailraceError]]] = [
+    (python_failure(), UserCodeFailed),
+    (PYTHON_OPERATOR, QueryRefused),
+    (SORT, QueryRefused),
+    (SLOTS, SlotsMissing),
+    (DISK, CheckpointUnwritable),
+    (OLD_FORMAT, CheckpointFormatOld),
+    (SETTING, SettingRefused),
+    (OUTPUT_MODE, QueryRefused),
+    (SINK, QueryRefused),
+    (TOPIC, TopicMissing),
+    (DATA_LOSS, QueryFailed),
+    (UNKNOWN, QueryFailed),
+    ("", QueryFailed),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), CASES)
+def test_each_failure_is_of_its_class_in_one_line_with_the_whole_text_kept(
+    text: str, kind: type[TailraceError]
+) -> None:
+    error = translate_failure("fraud", text)
+    assert type(error) is kind
+    assert "'fraud'" in error.what
+    assert error.fix
+    assert error.detail == text
+    for shown in (error.what, error.why, error.fix):
+        assert len(shown.splitlines()) <= 1
+        assert not any(trace in shown for trace in ("\tat ", "Traceback", "org.apache", "java.lang", "SQLSTATE", ".scala:"))
+
+
+def test_a_python_exception_is_told_with_the_users_line_and_its_own_words() -> None:
+    error = translate_failure("fraud", python_failure())
+    assert error.what == (
+        "a Python function of query 'fraud' raised an exception at /home/ann/jobs/fraud.py line 9 in risk: "
+        "ZeroDivisionError: division by zero"
+    )
+
+
+def test_an_exception_class_of_the_users_own_is_told_too() -> None:
+    error = translate_failure("fraud", python_failure(error="fraud.rules.TooRisky: 17 is too much"))
+    assert error.what.endswith(": fraud.rules.TooRisky: 17 is too much")
+
+
+@pytest.mark.xfail(reason="failure.py takes any path with /pyspark in it for PySpark's own")
+def test_a_users_folder_may_be_called_after_pyspark() -> None:
+    error = translate_failure("fraud", python_failure("/home/ann/pyspark-jobs/fraud.py"))
+    assert "at /home/ann/pyspark-jobs/fraud.py line 9 in risk" in error.what
+
+
+@pytest.mark.xfail(reason="failure.py takes the last line that looks like `word:` for the exception")
+def test_a_message_of_several_lines_begins_with_its_exception() -> None:
+    error = translate_failure("fraud", python_failure(error="ValueError: no rate\nhint: ask the bank"))
+    assert "ValueError: no rate" in error.what
+
+
+def test_a_python_function_in_real_time_is_refused_in_the_users_words() -> None:
+    error = translate_failure("fraud", PYTHON_OPERATOR)
+    assert "calls a Python function" in error.what
+    assert "--mode microbatch" in error.fix
+    assert "BatchEvalPython" not in str(error)
+
+
+def test_another_operator_is_named_without_its_package() -> None:
+    assert "does not support" in translate_failure("fraud", SORT).what
+    assert "Sort" in translate_failure("fraud", SORT).what
+
+
+@pytest.mark.xfail(reason="failure.py takes the setting in Spark's advice, realTimeMode.allowlistCheck, for an operator")
+def test_only_operators_are_named_as_unsupported() -> None:
+    error = translate_failure("fraud", SORT)
+    assert error.what == "query 'fraud' cannot run in real time: Spark does not support Sort there"
+
+
+def test_no_refusal_offers_to_switch_the_check_off() -> None:
+    for text in (PYTHON_OPERATOR, SORT):
+        assert "allowlistCheck" not in translate_failure("fraud", text).fix
+
+
+def test_missing_slots_are_told_in_numbers() -> None:
+    assert "(6 needed, 4 free)" in translate_failure("fraud", SLOTS).what
+
+
+def test_missing_slots_without_numbers_are_told_as_well() -> None:
+    error = translate_failure("fraud", "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] changed words")
+    assert error.what == "query 'fraud' needs more task slots than Spark has free"
+
+
+def test_an_unknown_failure_gives_the_innermost_reason_without_class_names() -> None:
+    assert translate_failure("fraud", UNKNOWN).why == "Division by zero."
+
+
+def test_an_unknown_failure_without_causes_gives_its_first_line() -> None:
+    error = translate_failure("fraud", "\n  java.lang.IllegalStateException: it is broken\n" + JAVA_FRAMES)
+    assert error.why == "it is broken"
+
+
+def test_a_failure_without_words_says_so() -> None:
+    assert translate_failure("fraud", "").why == "Spark gave no reason"
+
+
+def test_an_option_that_real_time_does_not_take_is_named() -> None:
+    text = "java.lang.IllegalArgumentException: maxOffsetsPerTrigger is not compatible with real time mode\n" + JAVA_FRAMES
+    error = translate_failure("fraud", text)
+    assert type(error) is QueryRefused
+    assert "maxOffsetsPerTrigger" in error.what
+    assert "maxOffsetsPerTrigger" in error.fix

@@ -1,0 +1,52 @@
+import pytest
+
+from tailrace.errors import DurationInvalid, OptionRefused
+from tailrace.pipeline import Mode
+from tailrace.runtime.options import RunOptions, parse_mode
+
+MINIMUM = "spark.sql.streaming.realTimeMode.minBatchDuration"
+
+
+@pytest.mark.parametrize(("given", "mode"), [("realtime", Mode.REALTIME), (Mode.MICROBATCH, Mode.MICROBATCH)])
+def test_a_mode_may_be_a_word_or_itself(given: Mode | str, mode: Mode) -> None:
+    assert parse_mode(given) is mode
+
+
+@pytest.mark.parametrize("given", ["", "real-time", "REALTIME", "batch"])
+def test_an_unknown_mode_is_refused_with_the_known_ones(given: str) -> None:
+    with pytest.raises(OptionRefused) as refused:
+        parse_mode(given)
+    assert refused.value.fix == "use 'realtime' or 'microbatch'"
+
+
+def test_each_mode_has_an_interval_of_its_own() -> None:
+    both = {"checkpoint_every": "10s", "trigger_every": "250ms"}
+    assert RunOptions(Mode.REALTIME, **both).interval_ms == 10_000
+    assert RunOptions(Mode.MICROBATCH, **both).interval_ms == 250
+
+
+def test_the_defaults() -> None:
+    assert RunOptions(Mode.REALTIME).interval_ms == 300_000
+    assert RunOptions(Mode.MICROBATCH).interval_ms == 0
+
+
+@pytest.mark.parametrize("interval", ["4999ms", "0s", "soon"])
+def test_an_interval_that_spark_would_refuse_is_refused_before_anything_starts(interval: str) -> None:
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.REALTIME, checkpoint_every=interval)
+
+
+def test_a_lower_bound_of_the_users_own_holds() -> None:
+    assert RunOptions(Mode.REALTIME, checkpoint_every="1s", conf={MINIMUM: "1000ms"}).interval_ms == 1_000
+    with pytest.raises(DurationInvalid, match="10s"):
+        RunOptions(Mode.REALTIME, checkpoint_every="10s", conf={MINIMUM: "20s"})
+
+
+def test_a_lower_bound_may_be_written_as_spark_writes_it() -> None:
+    assert RunOptions(Mode.REALTIME, checkpoint_every="1s", conf={MINIMUM: "1000"}).interval_ms == 1_000
+
+
+@pytest.mark.xfail(reason="options.py looks at --trigger-every only when the trigger is made, after Spark has started")
+def test_a_trigger_that_is_no_duration_is_refused_before_anything_starts() -> None:
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.MICROBATCH, trigger_every="soon")

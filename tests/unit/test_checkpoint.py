@@ -1,0 +1,207 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.errors import CheckpointForeign, CheckpointFormatOld, CheckpointInUse, CheckpointUnwritable
+
+OWNER = Owner("fraud", ("payments",), "decisions")
+
+HOLD = """
+import sys
+from tailrace.checkpoint import Checkpoint, Owner
+Checkpoint(sys.argv[1]).acquire(Owner("fraud", ("payments",), "decisions"))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_by_another_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def acquire_and_release(folder: Path, owner: Owner = OWNER) -> None:
+    checkpoint = Checkpoint(folder)
+    checkpoint.acquire(owner)
+    checkpoint.release()
+
+
+def write_offsets(folder: Path, batch: int, *sources: str, conf: dict[str, str] | None = None) -> None:
+    """As Spark writes them: a version, its metadata, then a line for each source."""
+    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf or {}}
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text("\n".join(["v1", json.dumps(metadata), *sources]))
+    (folder / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+
+
+def write_commit(folder: Path, batch: int, version: str) -> None:
+    (folder / "commits").mkdir(parents=True, exist_ok=True)
+    (folder / "commits" / str(batch)).write_text(f'{version}\n{{"nextBatchWatermarkMs":0}}')
+    (folder / "commits" / f".{batch}.crc").write_bytes(b"crc")
+
+
+def test_while_another_process_holds_it_it_is_refused_with_that_process_named(tmp_path: Path) -> None:
+    with held_by_another_process(tmp_path) as holder, pytest.raises(CheckpointInUse) as refused:
+        Checkpoint(tmp_path).acquire(OWNER)
+    assert f"by process {holder.pid}" in refused.value.what
+    assert "--checkpoint" in refused.value.fix
+
+
+def test_the_death_of_its_holder_releases_it(tmp_path: Path) -> None:
+    with held_by_another_process(tmp_path) as holder:
+        holder.kill()
+        holder.wait(timeout=20)
+        acquire_and_release(tmp_path)
+
+
+def test_within_one_process_only_one_query_holds_it_and_release_lets_the_next_one_in(tmp_path: Path) -> None:
+    first = Checkpoint(tmp_path)
+    first.acquire(OWNER)
+    with pytest.raises(CheckpointInUse):
+        Checkpoint(tmp_path).acquire(OWNER)
+    first.release()
+    first.release()  # a second time does no harm
+    acquire_and_release(tmp_path)
+
+
+def test_the_folder_is_made_and_says_whose_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "below"
+    acquire_and_release(folder)
+    assert json.loads((folder / "tailrace.json").read_text()) == {
+        "name": "fraud",
+        "topics": ["payments"],
+        "sink": "decisions",
+    }
+    assert (folder / ".tailrace.lock").read_text() == str(os.getpid())
+
+
+def test_the_same_query_goes_on_also_with_another_topic_beside_its_own(tmp_path: Path) -> None:
+    acquire_and_release(tmp_path)
+    acquire_and_release(tmp_path, Owner("fraud", ("payments", "refunds"), "decisions"))
+
+
+@pytest.mark.parametrize(
+    "other", [Owner("clicks", ("payments",), "decisions"), Owner("fraud", ("clicks",), "decisions")]
+)
+def test_the_checkpoint_of_another_query_is_refused_and_left_as_it_was(tmp_path: Path, other: Owner) -> None:
+    acquire_and_release(tmp_path, other)
+    before = (tmp_path / "tailrace.json").read_text()
+    with pytest.raises(CheckpointForeign) as refused:
+        Checkpoint(tmp_path).acquire(OWNER)
+    assert repr(other.name) in refused.value.what
+    assert ", ".join(other.topics) in refused.value.what
+    assert (tmp_path / "tailrace.json").read_text() == before
+    acquire_and_release(tmp_path, other)  # the refusal kept no lock
+
+
+def test_without_our_file_the_topics_in_sparks_offsets_tell_whose_it_is(tmp_path: Path) -> None:
+    write_offsets(tmp_path, 0, '{"payments":{"0":5}}')
+    write_offsets(tmp_path, 10, '{"clicks":{"0":5}}', '{"views":{"0":1,"1":2}}')
+    write_offsets(tmp_path, 9, '{"payments":{"0":9}}')
+    with pytest.raises(CheckpointForeign, match="clicks, views"):
+        Checkpoint(tmp_path).acquire(OWNER)
+    acquire_and_release(tmp_path, Owner("other", ("views",), "out"))
+
+
+@pytest.mark.parametrize("line", ["-", "17", '{"seq":5}', "not json"])
+def test_offsets_of_sources_that_are_not_kafka_say_nothing_about_topics(tmp_path: Path, line: str) -> None:
+    write_offsets(tmp_path, 0, line)
+    acquire_and_release(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "x"}', '{"name": "x", "topics": 3, "sink": "y"}'])
+def test_an_owner_file_that_cannot_be_read_gives_way_to_sparks_offsets(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tailrace.json").write_text(content)
+    write_offsets(tmp_path, 0, '{"clicks":{"0":5}}')
+    with pytest.raises(CheckpointForeign, match="another query, which reads clicks"):
+        Checkpoint(tmp_path).acquire(OWNER)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_the_systems_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a regular file")
+    with pytest.raises(CheckpointUnwritable) as refused:
+        Checkpoint(tmp_path / "file" / "below").acquire(OWNER)
+    assert str(tmp_path / "file" / "below") in refused.value.what
+    assert refused.value.why == "Not a directory"
+
+
+def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_let_go(tmp_path: Path) -> None:
+    (tmp_path / "tailrace.json").mkdir()
+    with pytest.raises(CheckpointUnwritable):
+        Checkpoint(tmp_path).acquire(OWNER)
+    (tmp_path / "tailrace.json").rmdir()
+    acquire_and_release(tmp_path)
+
+
+def test_the_last_commit_is_the_greatest_number_not_the_last_name(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path).last_commit() is None
+    for batch in (9, 10, 2):
+        write_commit(tmp_path, batch, "v2")
+    assert Checkpoint(tmp_path).last_commit() == 10
+
+
+def test_format_1_is_refused_in_real_time(tmp_path: Path) -> None:
+    write_commit(tmp_path, 0, "v1")
+    with pytest.raises(CheckpointFormatOld) as refused:
+        Checkpoint(tmp_path).require_format_2()
+    assert "--mode microbatch" in refused.value.fix
+
+
+def test_format_2_and_an_empty_folder_are_taken(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).require_format_2()
+    write_commit(tmp_path, 0, "v1")
+    write_commit(tmp_path, 1, "v2")
+    Checkpoint(tmp_path).require_format_2()
+
+
+def test_the_newest_offsets_pin_the_shuffle_partitions(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.pinned_shuffle_partitions() is None
+    write_offsets(tmp_path, 9, '{"payments":{"0":5}}', conf={"spark.sql.shuffle.partitions": "3"})
+    assert checkpoint.pinned_shuffle_partitions() == 3
+    write_offsets(tmp_path, 10, '{"payments":{"0":5}}')
+    assert checkpoint.pinned_shuffle_partitions() is None, "that batch says nothing about them"
+
+
+@pytest.mark.parametrize("content", ["", "v1", "v1\nnot json", "v1\n[]"])
+def test_offsets_that_a_crash_cut_short_pin_nothing(tmp_path: Path, content: str) -> None:
+    write_offsets(tmp_path, 0)
+    (tmp_path / "offsets" / "0").write_text(content)
+    assert Checkpoint(tmp_path).pinned_shuffle_partitions() is None
+
+
+def test_a_location_elsewhere_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoint = Checkpoint("s3a://bucket/checkpoints/fraud")
+    checkpoint.acquire(OWNER)
+    checkpoint.require_format_2()
+    assert checkpoint.location == "s3a://bucket/checkpoints/fraud"
+    assert (checkpoint.path, checkpoint.last_commit(), checkpoint.pinned_shuffle_partitions()) == (None, None, None)
+    checkpoint.release()
+    assert list(tmp_path.iterdir()) == [], "nothing was made on this machine"
+
+
+def test_a_file_address_means_a_folder_on_this_machine(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    assert Checkpoint(folder.as_uri()).path == folder
+    assert Checkpoint(f"file:{tmp_path}/x").location == f"{tmp_path}/x"
+
+
+def test_a_relative_location_is_pinned_to_where_the_program_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Checkpoint(default_location("fraud")).path == tmp_path / ".tailrace" / "checkpoints" / "fraud"
+    assert Checkpoint("50%25").path == tmp_path / "50%25", "only an address is percent-encoded"

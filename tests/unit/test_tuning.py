@@ -1,0 +1,77 @@
+import pytest
+
+from tailrace.errors import SettingRefused
+from tailrace.tuning import (
+    REFUSALS,
+    SETTINGS,
+    SHUFFLE_PARTITIONS,
+    Refusal,
+    Scope,
+    Setting,
+    query_settings,
+    refuse_unworkable,
+    soft_settings,
+)
+
+
+def test_no_key_is_set_twice() -> None:
+    keys = [setting.key for setting in SETTINGS]
+    assert len(set(keys)) == len(keys)
+    assert SHUFFLE_PARTITIONS not in keys, "it is derived for each query"
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
+def test_every_setting_says_why_and_what_it_is_worth(setting: Setting) -> None:
+    assert setting.reason.endswith(".")
+    assert setting.effect
+
+
+@pytest.mark.parametrize(("realtime", "local"), [(True, True), (True, False), (False, True), (False, False)])
+def test_tailrace_never_refuses_its_own_settings(realtime: bool, local: bool) -> None:
+    mine = soft_settings(Scope.CONTEXT, local=local) | query_settings(realtime=realtime, local=local)
+    refuse_unworkable(mine, shuffles=3)
+
+
+def test_loopback_and_the_local_file_manager_are_for_this_machine_alone() -> None:
+    elsewhere = soft_settings(Scope.CONTEXT, local=False) | query_settings(realtime=True, local=False)
+    here = soft_settings(Scope.CONTEXT, local=True) | query_settings(realtime=True, local=True)
+    assert set(here) - set(elsewhere) == {
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+        "spark.sql.streaming.checkpointFileManagerClass",
+    }
+
+
+def test_both_modes_write_checkpoints_that_the_other_can_continue() -> None:
+    batch, realtime = query_settings(realtime=False, local=True), query_settings(realtime=True, local=True)
+    state = {key: value for key, value in batch.items() if "stateStore" in key}
+    assert state["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
+    assert state["spark.sql.streaming.stateStore.providerClass"].endswith("RocksDBStateStoreProvider")
+    assert state.items() <= realtime.items()
+
+
+def test_a_microbatch_query_gets_nothing_that_only_suits_real_time() -> None:
+    only_realtime = set(soft_settings(Scope.REALTIME, local=True))
+    assert only_realtime
+    assert only_realtime.isdisjoint(query_settings(realtime=False, local=True))
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.key)
+def test_what_cannot_work_is_refused_by_name_with_reason_and_way_out(refusal: Refusal) -> None:
+    value = refusal.bad[0].upper()  # Spark does not mind the case of true and false
+    with pytest.raises(SettingRefused) as refused:
+        refuse_unworkable({refusal.key: value}, shuffles=1)
+    assert f"{refusal.key}={value}" in refused.value.what
+    assert refused.value.why == refusal.why
+    assert "--mode microbatch" in refused.value.fix
+
+
+@pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
+def test_what_only_hurts_a_shuffle_is_taken_where_there_is_none(key: str) -> None:
+    refuse_unworkable({key: "true"}, shuffles=0)
+    with pytest.raises(SettingRefused):
+        refuse_unworkable({key: "true"}, shuffles=1)
+
+
+def test_other_values_of_the_same_settings_are_taken() -> None:
+    refuse_unworkable({refusal.key: "false" for refusal in REFUSALS}, shuffles=1)
