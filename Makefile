@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit bench-aggregate lock clean
+.PHONY: help setup demo test lint unit bench-aggregate docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -37,6 +37,9 @@ unit: $(READY)  ## the tests that need no JVM: seconds
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's session
 	@$(BIN)/python benchmarks/keyed_aggregate.py
+
+docs: $(READY)  ## write the generated reference pages anew
+	@$(BIN)/python -m tests.meta.reference
 
 lock: $(READY)  ## write requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -11,7 +11,7 @@ from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
 if TYPE_CHECKING:
     from tailrace.runtime.run import run
     from tailrace.runtime.start import start
-    from tailrace.session import session
+    from tailrace.spark_session import session
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ __all__ = [
 
 _NEEDS_SPARK = {
     "run": "tailrace.runtime.run",
-    "session": "tailrace.session",
+    "session": "tailrace.spark_session",
     "start": "tailrace.runtime.start",
 }
 

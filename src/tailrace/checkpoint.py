@@ -122,8 +122,8 @@ class Checkpoint:
 
     def _require_owner(self, owner: Owner) -> None:
         """Compare with who used the folder before, as we or, failing that, Spark wrote it down."""
-        if self.path is None:
-            return
+        if self.path is None or not (self.path / "metadata").exists():
+            return  # no query has ever got as far as running on it
         recorded = self._read_owner()
         topics = set(recorded.topics) if recorded else self._committed_topics()
         other_name = recorded is not None and recorded.name != owner.name

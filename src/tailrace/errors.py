@@ -188,6 +188,7 @@ class OptionRefused(DefinitionError):
     """A source or sink option cannot be combined with the rest of the definition."""
 
     code = "OPTION_REFUSED"
+    exit_code = 2
 
 
 class DurationInvalid(DefinitionError):

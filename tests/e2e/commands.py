@@ -55,6 +55,7 @@ def assert_told(result: subprocess.CompletedProcess[str], code: str, exit_code: 
     assert len(errors) == 1, result.stderr
     assert errors[0].endswith(f"[{code}]"), result.stderr
     assert any(line.strip().startswith("fix: ") for line in lines), result.stderr
+    assert len(lines) <= 3, "the error and nothing else: " + result.stderr
     assert "Traceback" not in result.stderr
     assert "\tat " not in result.stderr
     assert result.stdout == ""

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tailrace.kafka.broker import Broker, own_broker
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import create_topic, partition_counts
-from tailrace.session import end_session, session
+from tailrace.spark_session import end_session, session
 
 TESTS = Path(__file__).parent
 

@@ -81,6 +81,7 @@ def test_unwritable_checkpoint_folder(project: Path, kafka: Kafka) -> None:
 def test_checkpoint_of_another_query(project: Path, kafka: Kafka) -> None:
     folder = project / "checkpoint"
     folder.mkdir()
+    (folder / "metadata").write_text('{"id":"b2b6ce0e-56b5-4cb5-b5d0-6d3d1d0ed0a4"}')
     (folder / "tailrace.json").write_text(json.dumps({"name": "invoices", "topics": ["bills"], "sink": "paid"}))
     result = tailrace(
         "run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(folder), cwd=project

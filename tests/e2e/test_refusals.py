@@ -114,9 +114,7 @@ def test_a_key_that_is_no_column(spark: Any, kafka: Kafka, mode: str, tmp_path: 
         start(kafka, here, mode, tmp_path / "c")
 
 
-def test_a_function_that_raises_or_returns_something_else(
-    spark: Any, kafka: Kafka, mode: str, tmp_path: Path
-) -> None:
+def test_a_function_that_raises_or_returns_something_else(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     def broken(frame: DataFrame) -> DataFrame:
         return frame.select("no_such_column")
 
@@ -124,14 +122,14 @@ def test_a_function_that_raises_or_returns_something_else(
         start(kafka, pipeline(kafka, broken), mode, tmp_path / "c")
     assert "\n" not in failed.value.what
     with pytest.raises(DefinitionError, match="returned NoneType"):
-        start(kafka, pipeline(kafka, lambda frame: None), mode, tmp_path / "c")
+        start(kafka, pipeline(kafka, lambda _: None), mode, tmp_path / "d")
 
 
 def test_python_functions_run_in_micro_batch_and_are_refused_in_real_time(
     spark: Any, kafka: Kafka, tmp_path: Path
 ) -> None:
     @F.udf("double")
-    def half(amount: float) -> float:
+    def half(amount):
         return amount / 2
 
     here = pipeline(kafka, lambda frame: frame.withColumn("half", half("amount")))
@@ -145,7 +143,7 @@ def test_python_functions_run_in_micro_batch_and_are_refused_in_real_time(
 
 def test_an_exception_in_a_python_function_names_its_line(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     @F.udf("double")
-    def bad(amount: float) -> float:
+    def bad(amount):
         return amount / 0
 
     here = pipeline(kafka, lambda frame: frame.withColumn("bad", bad("amount")))

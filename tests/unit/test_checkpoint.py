@@ -38,10 +38,17 @@ def acquire_and_release(folder: Path, owner: Owner = OWNER) -> None:
     checkpoint.release()
 
 
+def write_metadata(folder: Path) -> None:
+    """What Spark writes first of all, when a query begins to run."""
+    (folder / "metadata").write_text('{"id":"3b9f4a4e-7f0f-4a53-8f5a-0d1f0b8a2f11"}')
+
+
 def write_offsets(folder: Path, batch: int, *sources: str, conf: dict[str, str] | None = None) -> None:
     """As Spark writes them: a version, its metadata, then a line for each source."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_metadata(folder)
     metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf or {}}
-    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    (folder / "offsets").mkdir(exist_ok=True)
     (folder / "offsets" / str(batch)).write_text("\n".join(["v1", json.dumps(metadata), *sources]))
     (folder / "offsets" / f".{batch}.crc").write_bytes(b"crc")
 
@@ -89,6 +96,7 @@ def test_the_folder_is_made_and_says_whose_it_is(tmp_path: Path) -> None:
 
 def test_the_same_query_goes_on_also_with_another_topic_beside_its_own(tmp_path: Path) -> None:
     acquire_and_release(tmp_path)
+    write_metadata(tmp_path)
     acquire_and_release(tmp_path, Owner("fraud", ("payments", "refunds"), "decisions"))
 
 
@@ -97,6 +105,7 @@ def test_the_same_query_goes_on_also_with_another_topic_beside_its_own(tmp_path:
 )
 def test_the_checkpoint_of_another_query_is_refused_and_left_as_it_was(tmp_path: Path, other: Owner) -> None:
     acquire_and_release(tmp_path, other)
+    write_metadata(tmp_path)
     before = (tmp_path / "tailrace.json").read_text()
     with pytest.raises(CheckpointForeign) as refused:
         Checkpoint(tmp_path).acquire(OWNER)
@@ -104,6 +113,12 @@ def test_the_checkpoint_of_another_query_is_refused_and_left_as_it_was(tmp_path:
     assert ", ".join(other.topics) in refused.value.what
     assert (tmp_path / "tailrace.json").read_text() == before
     acquire_and_release(tmp_path, other)  # the refusal kept no lock
+
+
+def test_a_folder_that_no_query_ever_ran_on_is_free_to_take(tmp_path: Path) -> None:
+    acquire_and_release(tmp_path, Owner("refused-at-its-start", ("clicks",), "decisions"))
+    acquire_and_release(tmp_path)
+    assert json.loads((tmp_path / "tailrace.json").read_text())["name"] == "fraud"
 
 
 def test_without_our_file_the_topics_in_sparks_offsets_tell_whose_it_is(tmp_path: Path) -> None:

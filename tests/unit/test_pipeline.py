@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import string
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -114,7 +113,7 @@ def test_sink_options_that_have_a_place_elsewhere_are_refused(option: str) -> No
 
 
 def test_option_values_take_sparks_spelling() -> None:
-    options: Mapping[str, Any] = {"failOnDataLoss": False, "maxOffsetsPerTrigger": 10, "kafka.acks": "All"}
+    options: dict[str, Any] = {"failOnDataLoss": False, "maxOffsetsPerTrigger": 10, "kafka.acks": "All"}
     assert KafkaSource("payments", SCHEMA, options=options).options == {
         "failOnDataLoss": "false",
         "maxOffsetsPerTrigger": "10",
@@ -159,7 +158,7 @@ def test_no_definition_shows_the_value_of_an_option(secret: str) -> None:
 def test_no_refusal_repeats_the_value_of_an_option(secret: str) -> None:
     options = {"kafka.ssl.key.password": secret, "kafka.bootstrap.servers": secret}
     source = KafkaSource("payments", SCHEMA, options={"kafka.ssl.key.password": secret})
-    refusals: list[Callable[[], object]] = [
+    refusals = [
         lambda: KafkaSource("payments", SCHEMA, options=options),
         lambda: KafkaSink("decisions", options=options),
         lambda: pipeline(source=source, sink=KafkaSink("payments", options={"kafka.ssl.key.password": secret})),

@@ -31,12 +31,22 @@ app.add_typer(broker.app, name="broker")
 @app.callback()
 def root(
     *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and end.",
+            is_eager=True,
+            callback=lambda value: _print_version() if value else None,
+        ),
+    ] = False,
 ) -> None:
     """Real-time PySpark on Kafka."""
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
+
+
+def _print_version() -> None:
+    typer.echo(__version__)
+    raise typer.Exit
 
 
 def main() -> None:
@@ -74,8 +84,8 @@ def _run(arguments: list[str]) -> int:
 
 def _end_spark() -> None:
     """Leave no JVM behind; where no command imported Spark there is none."""
-    if "tailrace.session" in sys.modules:
-        from tailrace.session import end_session
+    if "tailrace.spark_session" in sys.modules:
+        from tailrace.spark_session import end_session
 
         end_session()
 

@@ -12,7 +12,7 @@ from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
 from tailrace.runtime.loader import load_pipeline
 from tailrace.runtime.options import RunOptions
-from tailrace.session import session
+from tailrace.spark_session import session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
 

@@ -29,7 +29,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False)
 
     def show(self, lane: str, moment: Moment) -> None:
         """Where a lane is now."""

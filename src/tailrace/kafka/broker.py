@@ -307,14 +307,25 @@ def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], files: Ser
 def _start_failed(record: BrokerRecord, files: ServerFiles, what: str) -> BrokerStartFailed:
     """The error with the broker's own reason in it."""
     printed = _read_output(files)
-    telling = [line for line in printed.splitlines() if re.search(r"ERROR|Exception|Caused by|Error:|FATAL", line)]
     return BrokerStartFailed(
         f"broker {record.name!r} {what}",
-        why=telling[0].strip() if telling else (printed.strip().splitlines() or ["it printed nothing"])[-1],
+        why=_own_words(printed),
         fix=f"its output is in {files.output}; data that it cannot read goes with: "
         f"tailrace broker start --name {record.name} --fresh",
         detail=printed,
     )
+
+
+def _own_words(printed: str) -> str:
+    """The line in which Kafka or Java says what is wrong."""
+    for telling in (
+        r"^Caused by: [\w.$]+: (.+)$",
+        r"^[\w.$]+(?:Exception|Error): (.+)$",
+        r"(?:ERROR|FATAL|Error:) (.+)$",
+    ):
+        if found := re.findall(telling, printed, re.MULTILINE):
+            return str(found[-1]).strip()
+    return (printed.strip().splitlines() or ["it printed nothing"])[-1]
 
 
 def _read_output(files: ServerFiles) -> str:

@@ -1,24 +1,22 @@
 """Settings for the Kafka client that Tailrace itself uses, made from the options that Spark's connector takes.
 
 Spark's connector uses the Java client; Tailrace asks brokers through librdkafka. The two share most names. Where
-they differ (JAAS strings, Java key stores), this module translates, or says that it cannot.
+they differ (JAAS strings, key stores), this module translates, or says that it cannot.
 """
 
 import re
 from collections.abc import Mapping
 
-_PASS_THROUGH = frozenset(
-    {
-        "client.dns.lookup",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "security.protocol",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-    }
+_SAME_NAME = frozenset(
+    {"client.dns.lookup", "sasl.mechanism", "security.protocol", "ssl.endpoint.identification.algorithm"}
 )
-_JAVA_STORES = frozenset({"ssl.truststore.location", "ssl.keystore.location"})
-_JAAS_PAIR = re.compile(r"(username|password)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;]+)")
+_PEM_NAMES = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.key.password": "ssl.key.password",
+}
+_JAAS_PAIR = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
 def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str | int] | None:
@@ -35,26 +33,36 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
         "socket.connection.setup.timeout.ms": 2000,
     }
     client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    config |= {key: value for key, value in client.items() if key in _PASS_THROUGH}
+    config |= {key: value for key, value in client.items() if key in _SAME_NAME}
+    config |= {_PEM_NAMES[key]: value for key, value in client.items() if key in _PEM_NAMES}
+    if config.get("ssl.endpoint.identification.algorithm") == "":
+        config["ssl.endpoint.identification.algorithm"] = "none"  # Java's word for off is the empty one
     if "sasl.jaas.config" in client:
-        pairs = {name: value.strip("\"'") for name, value in _JAAS_PAIR.findall(client["sasl.jaas.config"])}
+        pairs = _jaas_pairs(client["sasl.jaas.config"])
         if set(pairs) != {"username", "password"}:
             return None
         config["sasl.username"], config["sasl.password"] = pairs["username"], pairs["password"]
-    if _JAVA_STORES & client.keys():
-        return _with_pem_stores(config, client)
-    return config
+    return config if _add_pem_files(config, client) else None
 
 
-def _with_pem_stores(config: dict[str, str | int], client: Mapping[str, str]) -> dict[str, str | int] | None:
-    """Add the certificate files, which librdkafka reads only as PEM."""
-    if client.get("ssl.truststore.type", "JKS").upper() != "PEM":
-        return None
-    if "ssl.truststore.location" in client:
-        config["ssl.ca.location"] = client["ssl.truststore.location"]
-    if "ssl.keystore.location" in client:
-        if client.get("ssl.keystore.type", "JKS").upper() != "PEM":
-            return None
-        config["ssl.certificate.location"] = client["ssl.keystore.location"]
-        config["ssl.key.location"] = client["ssl.keystore.location"]
-    return config
+def _jaas_pairs(text: str) -> dict[str, str]:
+    """User name and password in a JAAS string, quotes and escapes resolved."""
+    pairs = {}
+    for name, double_quoted, single_quoted, bare in _JAAS_PAIR.findall(text):
+        pairs[name] = bare or re.sub(r"\\(.)", r"\1", double_quoted or single_quoted)
+    return pairs
+
+
+def _add_pem_files(config: dict[str, str | int], client: Mapping[str, str]) -> bool:
+    """Add the certificate files; return False where one is a Java key store, which librdkafka cannot read."""
+    for store, targets in (
+        ("ssl.truststore", ("ssl.ca.location",)),
+        ("ssl.keystore", ("ssl.certificate.location", "ssl.key.location")),
+    ):
+        location = client.get(f"{store}.location")
+        if location is None:
+            continue
+        if client.get(f"{store}.type", "JKS").upper() != "PEM":
+            return False
+        config |= dict.fromkeys(targets, location)
+    return True

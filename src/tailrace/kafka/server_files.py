@@ -96,4 +96,17 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "num.network.threads": "2",
         "num.io.threads": "2",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
+    return "".join(f"{key}={_java_text(value)}\n" for key, value in settings.items())
+
+
+def _java_text(value: str) -> str:
+    """A value as Java reads it from a properties file, which is Latin-1 with escapes."""
+    return "".join(
+        char if char.isascii() and char != "\\" else "".join(f"\\u{unit:04x}" for unit in _utf16(char))
+        for char in value
+    )
+
+
+def _utf16(char: str) -> list[int]:
+    encoded = char.encode("utf-16-be")
+    return [int.from_bytes(encoded[index : index + 2], "big") for index in range(0, len(encoded), 2)]

@@ -50,13 +50,14 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     """An exception inside a Python worker: the last frame of the user's, and its last line."""
     trace = found.group(1)
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if "site-packages" not in frame[0] and "/pyspark" not in frame[0]]
+    own = [frame for frame in frames if "site-packages" not in frame[0] and "pyspark.zip" not in frame[0]]
     place = f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
-    errors = [
-        line for line in trace.splitlines() if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning)?(?::|$)", line)
-    ]
+    after_last_frame = trace.rpartition('  File "')[2].splitlines()
+    message = next(
+        (line for line in after_last_frame if line.strip() and not line.startswith(" ") and '", line ' not in line), ""
+    )
     return UserCodeFailed(
-        f"a Python function of query {name!r} raised an exception{place}: {(errors or [''])[-1].strip()}",
+        f"a Python function of query {name!r} raised an exception{place}: {message.strip()}",
         fix="mend that line; --verbose shows the whole stack trace",
         detail=text,
     )
@@ -71,7 +72,7 @@ def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
             fix="use functions of pyspark.sql.functions, or run it with --mode microbatch",
             detail=text,
         )
-    classes = re.findall(r"[\w$]+(?:\.[\w$]+)*\.([\w$]+)", found.group(0))
+    classes = re.findall(r"org\.apache\.[\w.$]*\.([\w$]+)", found.group(0))
     plain = ", ".join(sorted({each.removesuffix("Exec").strip("$") for each in classes})) or "one of its operators"
     return QueryRefused(
         f"query {name!r} cannot run in real time: Spark does not support {plain} there",

@@ -85,14 +85,17 @@ def _import_module(name: str) -> ModuleType:
     """Import a module by name, the current folder included."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.util.find_spec(name)
-    except (ModuleNotFoundError, ValueError):
-        found = None
-    if found is None:
-        raise PipelineNotFound(
-            f"there is no module {name!r}",
-            fix="give a file (fraud.py), or a module that Python can import (jobs.fraud:pipeline)",
-        )
+    missing = PipelineNotFound(
+        f"there is no module {name!r}",
+        fix="give a file (fraud.py), or a module that Python can import (jobs.fraud:pipeline)",
+    )
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise missing
     with user_code(f"the module {name}"):
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as absent:
+            # Only where it is the module itself, or a package it is in; what it imports is the user's affair.
+            if absent.name is not None and (name == absent.name or name.startswith(absent.name + ".")):
+                raise missing from None
+            raise

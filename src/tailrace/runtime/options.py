@@ -45,6 +45,8 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        parse_duration_ms(self.trigger_every, "--trigger-every")
+        parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
         if self.mode is Mode.REALTIME:
             minimum = self.conf.get(_MINIMUM_KEY, str(REALTIME_MINIMUM_MS))
             # Spark reads a bare number as milliseconds.

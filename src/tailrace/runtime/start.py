@@ -21,7 +21,7 @@ from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import parsed_schema, require_fitting_records, result_frame
 from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
 from tailrace.runtime.running import RunningQuery
-from tailrace.session import has_context, is_local, session
+from tailrace.spark_session import has_context, is_local, session
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings, refuse_unworkable
 
 _CONFIRM_TIMEOUT_S = 60.0

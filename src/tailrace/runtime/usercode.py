@@ -56,7 +56,5 @@ def _is_ours(filename: str) -> bool:
 
 def _first_line(raised: BaseException) -> str:
     """What the exception says, in one line."""
-    text = str(raised).strip() or repr(raised)
-    if isinstance(raised, SyntaxError):
-        text = raised.msg
-    return text.splitlines()[0][:500]
+    text = raised.msg if isinstance(raised, SyntaxError) and raised.msg else str(raised)
+    return (text.strip() or repr(raised)).splitlines()[0][:500]

@@ -82,9 +82,11 @@ class Worker:
     def _read(self) -> None:
         if self._process.stdout is None:
             raise AssertionError("started with a pipe")
-        for line in self._process.stdout:
-            self._answers.put(json.loads(line))
-        self._answers.put(None)
+        try:
+            for line in self._process.stdout:
+                self._answers.put(json.loads(line))
+        finally:
+            self._answers.put(None)
 
     def _died(self) -> MeasurementFailed:
         self._process.wait(5)

@@ -68,7 +68,6 @@ def test_a_quoted_password_arrives_as_it_is(password: str) -> None:
     ("written", "password"),
     [('"secret\'"', "secret'"), (r'"a\"b"', 'a"b'), (r'"a\\b"', r"a\b")],
 )
-@pytest.mark.xfail(reason="client.py strips every quote at the ends and keeps the backslash of an escape")
 def test_quotes_and_escapes_inside_a_password_are_read_as_java_reads_them(written: str, password: str) -> None:
     config = client_config(SERVERS, {"kafka.sasl.jaas.config": f'{PLAIN} username="ann" password={written};'})
     assert config is not None
@@ -111,7 +110,6 @@ def test_pem_stores_are_named_as_librdkafka_names_them() -> None:
     assert config["ssl.key.password"] == "k3y"
 
 
-@pytest.mark.xfail(reason="client.py takes an absent trust store for a Java one")
 def test_a_pem_key_needs_no_trust_store_of_its_own() -> None:
     options = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": "/certs/me.pem"}
     config = client_config(SERVERS, options)
@@ -129,10 +127,8 @@ def test_a_pem_key_needs_no_trust_store_of_its_own() -> None:
             "kafka.sasl.jaas.config": f'{PLAIN} username="ann" password="secret";',
         },
         {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": "https"},
-        pytest.param(
-            {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""},
-            marks=pytest.mark.xfail(raises=KafkaException, reason="Java's empty word for no host name check is librdkafka's `none`"),
-        ),
+        # Java's empty word for no host name check is librdkafka's `none`.
+        {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""},
     ],
 )
 def test_librdkafka_takes_every_translated_setting(options: dict[str, str]) -> None:

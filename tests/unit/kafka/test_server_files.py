@@ -61,7 +61,6 @@ def test_two_brokers_have_different_identities(tmp_path: Path) -> None:
     assert identities[0] != identities[1]
 
 
-@pytest.mark.xfail(reason="server_files.py writes UTF-8, and Kafka reads Latin-1 with \\u escapes")
 def test_a_folder_with_letters_beyond_ascii_is_the_one_kafka_uses(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path / "zoë-дом")
     files.write(1, 2)

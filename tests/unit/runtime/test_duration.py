@@ -29,7 +29,9 @@ def test_durations_as_people_write_them(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, "x") == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "-5s", "5 fortnights", "5m30s", "five minutes", "1e3s", "5 d", "s5", "."])
+@pytest.mark.parametrize(
+    "text", ["", "5", "m", "-5s", "5 fortnights", "5m30s", "five minutes", "1e3s", "5 d", "s5", "."]
+)
 def test_anything_else_is_refused_by_the_name_of_its_option(text: str) -> None:
     with pytest.raises(DurationInvalid) as refused:
         parse_duration_ms(text, "--checkpoint-every")

@@ -21,7 +21,9 @@ JAVA_FRAMES = """\
 LIMITATION = "Streaming real-time mode has the following limitation:"
 
 
-def python_failure(user_file: str = "/home/ann/jobs/fraud.py", error: str = "ZeroDivisionError: division by zero") -> str:
+def python_failure(
+    user_file: str = "/home/ann/jobs/fraud.py", error: str = "ZeroDivisionError: division by zero"
+) -> str:
     """What Spark says when a Python worker raised, wrapped and followed by Java's own trace."""
     return f"""\
 [STREAM_FAILED] Query [id = 0c5a, runId = 91be] terminated with exception: Job aborted due to stage failure: Task 0 in \
@@ -62,9 +64,9 @@ def not_allowed(operator: str) -> str:
 PYTHON_OPERATOR = not_allowed("org.apache.spark.sql.execution.python.BatchEvalPythonExec")
 SORT = not_allowed("org.apache.spark.sql.execution.SortExec")
 SLOTS = (
-    "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it needs 6 concurrent task slots to "
-    "run all its stages together, but only 4 are currently free. The stages of a pipelined group must run concurrently, "
-    "so the cluster must have enough free slots for all of them at once. SQLSTATE: 53000\n" + JAVA_FRAMES
+    "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it needs 6 concurrent task slots "
+    "to run all its stages together, but only 4 are currently free. The stages of a pipelined group must run "
+    "concurrently, so the cluster must have enough free slots for all of them at once. SQLSTATE: 53000\n" + JAVA_FRAMES
 )
 DISK = (
     "[STREAM_FAILED] Query terminated with exception: java.io.IOException: No space left on device SQLSTATE: XXKST\n"
@@ -87,7 +89,8 @@ UNKNOWN = (
     f"[STREAM_FAILED] Query [id = 0c5a] terminated with exception: outer words SQLSTATE: XXKST\n"
     f"org.apache.spark.SparkException: outer words\n{JAVA_FRAMES}"
     f"Caused by: java.lang.RuntimeException: middle words\n{JAVA_FRAMES}"
-    f"Caused by: org.apache.spark.SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{JAVA_FRAMES}"
+    "Caused by: org.apache.spark.SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n"
+    f"{JAVA_FRAMES}"
 )
 
 CASES: list[tuple[str, type[TailraceError]]] = [
@@ -118,7 +121,9 @@ def test_each_failure_is_of_its_class_in_one_line_with_the_whole_text_kept(
     assert error.detail == text
     for shown in (error.what, error.why, error.fix):
         assert len(shown.splitlines()) <= 1
-        assert not any(trace in shown for trace in ("\tat ", "Traceback", "org.apache", "java.lang", "SQLSTATE", ".scala:"))
+        assert not any(
+            trace in shown for trace in ("\tat ", "Traceback", "org.apache", "java.lang", "SQLSTATE", ".scala:")
+        )
 
 
 def test_a_python_exception_is_told_with_the_users_line_and_its_own_words() -> None:
@@ -134,13 +139,11 @@ def test_an_exception_class_of_the_users_own_is_told_too() -> None:
     assert error.what.endswith(": fraud.rules.TooRisky: 17 is too much")
 
 
-@pytest.mark.xfail(reason="failure.py takes any path with /pyspark in it for PySpark's own")
 def test_a_users_folder_may_be_called_after_pyspark() -> None:
     error = translate_failure("fraud", python_failure("/home/ann/pyspark-jobs/fraud.py"))
     assert "at /home/ann/pyspark-jobs/fraud.py line 9 in risk" in error.what
 
 
-@pytest.mark.xfail(reason="failure.py takes the last line that looks like `word:` for the exception")
 def test_a_message_of_several_lines_begins_with_its_exception() -> None:
     error = translate_failure("fraud", python_failure(error="ValueError: no rate\nhint: ask the bank"))
     assert "ValueError: no rate" in error.what
@@ -158,7 +161,6 @@ def test_another_operator_is_named_without_its_package() -> None:
     assert "Sort" in translate_failure("fraud", SORT).what
 
 
-@pytest.mark.xfail(reason="failure.py takes the setting in Spark's advice, realTimeMode.allowlistCheck, for an operator")
 def test_only_operators_are_named_as_unsupported() -> None:
     error = translate_failure("fraud", SORT)
     assert error.what == "query 'fraud' cannot run in real time: Spark does not support Sort there"
@@ -192,7 +194,9 @@ def test_a_failure_without_words_says_so() -> None:
 
 
 def test_an_option_that_real_time_does_not_take_is_named() -> None:
-    text = "java.lang.IllegalArgumentException: maxOffsetsPerTrigger is not compatible with real time mode\n" + JAVA_FRAMES
+    text = (
+        "java.lang.IllegalArgumentException: maxOffsetsPerTrigger is not compatible with real time mode\n" + JAVA_FRAMES
+    )
     error = translate_failure("fraud", text)
     assert type(error) is QueryRefused
     assert "maxOffsetsPerTrigger" in error.what

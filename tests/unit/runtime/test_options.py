@@ -46,7 +46,6 @@ def test_a_lower_bound_may_be_written_as_spark_writes_it() -> None:
     assert RunOptions(Mode.REALTIME, checkpoint_every="1s", conf={MINIMUM: "1000"}).interval_ms == 1_000
 
 
-@pytest.mark.xfail(reason="options.py looks at --trigger-every only when the trigger is made, after Spark has started")
 def test_a_trigger_that_is_no_duration_is_refused_before_anything_starts() -> None:
     with pytest.raises(DurationInvalid):
         RunOptions(Mode.MICROBATCH, trigger_every="soon")

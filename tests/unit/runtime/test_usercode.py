@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -78,7 +77,6 @@ def test_tailraces_own_errors_and_ctrl_c_pass_as_they_are(passes: BaseException)
     assert raised.value is passes
 
 
-@pytest.mark.xfail(reason="usercode.py takes the first line of a message that has none")
 @pytest.mark.parametrize("bare", [SyntaxError(), SyntaxError("")])
 def test_a_bare_syntax_error_is_told_too(bare: SyntaxError) -> None:
     with pytest.raises(UserCodeFailed), user_code(WHAT):

@@ -16,9 +16,7 @@ WaitUntil = Callable[[Callable[[], bool], str], None]
 # Each prints "ready" once it is as described, and then waits for what the test does to it.
 WAITING = "print('ready', flush=True); import signal; signal.pause()"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITING}"
-ENDING_IN_ORDER = (
-    "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('ended in order')); " + WAITING
-)
+ENDING_IN_ORDER = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('ended in order')); " + WAITING
 OWNER = """
 import os, sys
 from pathlib import Path

@@ -4,8 +4,11 @@ Spark fixes some settings when its JVM starts, so what the user set must be know
 Spark itself would read it. What Tailrace adds fills only the gaps.
 """
 
+import contextlib
 import itertools
+import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -16,14 +19,17 @@ from typing import IO, Any
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tailrace.errors import JavaUnusable, SettingRefused
-from tailrace.toolchain import check_pyspark, ensure_jars, ensure_java, state_dir
+from tailrace.toolchain import check_pyspark, ensure_jars, ensure_java, pyspark_jars_dir, state_dir
 from tailrace.tuning import Scope, soft_settings
 
 APP_NAME = "tailrace"
 LOOPBACK = "127.0.0.1"
+_FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
+"""Flags of spark-submit that stand for a setting Tailrace looks at."""
 KEPT_LOGS = 10
 """How many logs of earlier sessions stay."""
 
@@ -81,17 +87,25 @@ def user_settings(given: Mapping[str, str]) -> dict[str, str]:
     program), then what the program itself gives.
     """
     settings = dict(_spark_defaults_file())
-    submit = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for flag, value in itertools.pairwise(submit):
+    for flag, value in _submit_flags():
         if flag in ("--conf", "-c") and "=" in value:
             key, _, text = value.partition("=")
             settings[key] = text
-        elif flag == "--master":
-            settings["spark.master"] = value
+        elif flag in _FLAG_SETTINGS:
+            settings[_FLAG_SETTINGS[flag]] = value
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         SparkContext._ensure_initialized()
         settings |= dict(SparkConf().getAll())
     return settings | dict(given)
+
+
+def _submit_flags() -> Iterator[tuple[str, str]]:
+    """The flags in PYSPARK_SUBMIT_ARGS with their values, written as ``--flag value`` or ``--flag=value``."""
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for word, following in itertools.pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("-"):
+            yield flag, value if equals else following
 
 
 def _running_session(wanted: Mapping[str, str]) -> SparkSession:
@@ -115,9 +129,9 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     chosen = user_settings(wanted)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
     settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
-    own_jars = [str(path) for path in jars]
-    settings["spark.jars"] = ",".join([*filter(None, chosen.get("spark.jars", "").split(",")), *own_jars])
+    settings["spark.jars"] = ",".join([*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars)])
     _prepare_environment(java.home, local=is_local(chosen))
+    _quiet_loggers()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
@@ -134,12 +148,28 @@ def _prepare_environment(java_home: Path, *, local: bool) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
+def _quiet_loggers() -> None:
+    """Silence what PySpark logs besides raising it; a level of the user's own stays.
+
+    PySpark writes each analysis error to standard error as JSON, stack trace and all, and py4j each call that Ctrl-C
+    interrupts. The exceptions themselves say the same.
+    """
+    py4j = logging.getLogger("py4j")
+    if py4j.level == logging.NOTSET:
+        py4j.setLevel(logging.CRITICAL)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logger = PySparkLogger.getLogger(name)
+        if logger.level == logging.WARNING:  # as PySpark makes them
+            logger.setLevel(logging.CRITICAL)
+
+
 def _launch(conf: SparkConf) -> Any:
     """Start Spark's JVM, its own words going to a log file instead of the terminal."""
     path = log_file()
     with _open_log(path) as log:
         try:
-            return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+            with _without_jars_flag():
+                return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
         except PySparkException as failed:
             lines = path.read_text(errors="replace").strip().splitlines()
             raise JavaUnusable(
@@ -148,6 +178,20 @@ def _launch(conf: SparkConf) -> Any:
                 fix="tailrace doctor shows which Java is used",
                 detail="\n".join(lines),
             ) from failed
+
+
+@contextlib.contextmanager
+def _without_jars_flag() -> Iterator[None]:
+    """Leave ``--jars`` out of PYSPARK_SUBMIT_ARGS: it would hide ``spark.jars``, which has its jars and ours."""
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if before is None or "--jars" not in before:
+        yield
+        return
+    os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before)
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 def _open_log(path: Path) -> IO[bytes]:
@@ -161,14 +205,15 @@ def _open_log(path: Path) -> IO[bytes]:
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:
     """The settings in the user's ``spark-defaults.conf``, where there is one."""
-    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", "")) / "conf")
-    path = Path(folder) / "spark-defaults.conf"
+    spark_home = Path(os.environ.get("SPARK_HOME") or pyspark_jars_dir().parent)
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home / "conf")
+    path = folder / "spark-defaults.conf"
     if not path.is_file():
         return
     for line in path.read_text().splitlines():
-        words = line.strip().split(None, 1)
-        if len(words) == 2 and not words[0].startswith("#"):
-            yield words[0], words[1].strip()
+        # A Java properties file: key and value are parted by white space, an equals sign or a colon.
+        if found := re.fullmatch(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*", line):
+            yield found.group(1), found.group(2)
 
 
 def end_session() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from tailrace.session import has_context, is_local, log_file, user_settings
+from tailrace.spark_session import has_context, is_local, log_file, user_settings
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,6 @@ def test_the_defaults_file_of_spark_home_is_read_where_no_folder_is_named(
 
 
 @pytest.mark.parametrize("line", ["spark.master=local[3]", "spark.master = local[3]", "spark.master: local[3]"])
-@pytest.mark.xfail(reason="session.py reads only blanks as a separator; Spark takes = and : as well")
 def test_the_defaults_file_may_be_written_as_any_java_properties(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
@@ -58,7 +57,6 @@ def test_the_defaults_file_may_be_written_as_any_java_properties(
     assert user_settings({}) == {"spark.master": "local[3]"}
 
 
-@pytest.mark.xfail(reason="session.py reads ./conf where neither SPARK_CONF_DIR nor SPARK_HOME is set; Spark does not")
 def test_a_conf_folder_that_happens_to_be_here_is_not_sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_defaults(tmp_path / "conf", monkeypatch, "spark.master yarn\n")
     monkeypatch.delenv("SPARK_CONF_DIR")
@@ -74,7 +72,6 @@ def test_submit_arguments_are_read_as_a_shell_would(monkeypatch: pytest.MonkeyPa
     assert user_settings({}) == {"spark.master": "local[7]", "spark.a": "1", "spark.b": "x y=z"}
 
 
-@pytest.mark.xfail(reason="session.py knows only `--flag value`; Spark's launcher takes `--flag=value` as well")
 def test_submit_arguments_may_be_joined_by_an_equals_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master=local[7] --conf=spark.a=1 pyspark-shell")
     assert user_settings({}) == {"spark.master": "local[7]", "spark.a": "1"}

@@ -1,0 +1,136 @@
+"""The development broker: real Kafka that comes up quickly, stays as long as it should and leaves nothing behind."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import environment, tailrace
+from conftest import Kafka, marked_processes, wait_until
+
+from tailrace.kafka.ports import free_ports, is_taken
+from tailrace.toolchain import cache_dir
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "jars").symlink_to(cache_dir() / "jars")
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
+    yield env
+    for process in marked_processes(mark):
+        os.kill(process, signal.SIGKILL)
+
+
+def broker(home: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return tailrace("broker", *arguments, cwd=Path(home["TAILRACE_HOME"]), env=home)
+
+
+def start(home: dict[str, str], *arguments: str) -> dict[str, Any]:
+    result = broker(home, "start", "--json", *arguments)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+def status(home: dict[str, str]) -> list[dict[str, Any]]:
+    return list(json.loads(broker(home, "status", "--json").stdout)["brokers"])
+
+
+def test_life_of_a_broker_started_by_hand(home: dict[str, str]) -> None:
+    port = free_ports(1)[0]
+    first = start(home, "--port", str(port))
+    assert first["bootstrap_servers"] == f"127.0.0.1:{port}"
+    assert start(home)["pid"] == first["pid"], "a second start finds the running one"
+    other = start(home, "--name", "other")
+    assert [each["name"] for each in status(home)] == ["default", "other"]
+
+    made = broker(home, "topic", "kept", "--partitions", "3")
+    assert made.returncode == 0, made.stderr
+    assert "is there already" in broker(home, "topic", "kept", "--partitions", "3").stderr
+    assert "[TOPIC_EXISTS]" in broker(home, "topic", "kept", "--partitions", "4").stderr
+    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {"kept": 3}
+
+    # kill -9: the stale files it leaves are no obstacle, and the data is still there.
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: len(status(home)) == 1, 10, "the killed broker is no longer listed")
+    assert start(home)["pid"] != first["pid"]
+    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {"kept": 3}
+
+    for name in ("default", "other"):
+        assert broker(home, "stop", "--name", name, "--discard").returncode == 0
+    assert status(home) == []
+    assert not is_taken(int(other["port"]))
+    assert "[BROKER_NOT_RUNNING]" in broker(home, "stop").stderr
+    assert not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), "discarded data is gone"
+
+
+def test_data_is_thrown_away_when_asked(home: dict[str, str]) -> None:
+    start(home)
+    broker(home, "topic", "old")
+    assert broker(home, "stop").returncode == 0
+    start(home, "--fresh")
+    assert status(home)[0]["topics"] == {}
+
+
+def test_a_broker_that_cannot_start_shows_its_own_error(home: dict[str, str]) -> None:
+    start(home)
+    assert broker(home, "stop").returncode == 0
+    meta = Path(home["TAILRACE_HOME"]) / "state" / "brokers" / "default" / "data" / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=77"))
+    result = broker(home, "start")
+    assert result.returncode == 2
+    assert "[BROKER_START_FAILED]" in result.stderr
+    assert "77" in result.stderr, "Kafka's own reason"
+    assert "--fresh" in result.stderr
+
+
+OWNER = """\
+import sys
+from tailrace.kafka.broker import own_broker
+broker = own_broker(lambda _: None)
+print(broker.bootstrap_servers, flush=True)
+sys.stdin.read()
+broker.stop()
+"""
+
+
+@pytest.mark.parametrize("end", ["kill -9", "end"])
+def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(home), text=True
+    )
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    with owner:
+        address = owner.stdout.readline().strip()
+        assert is_taken(int(address.rpartition(":")[2]))
+        assert [each["owner"] for each in status(home)] == ["program"]
+        if end == "kill -9":
+            owner.kill()
+        else:
+            owner.stdin.close()
+        owner.wait(30)
+    wait_until(lambda: not marked_processes(home["TAILRACE_TEST_MARK"]), 10, "nothing of it is alive")
+    wait_until(lambda: not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), 5, "its data is gone")
+
+
+def test_it_listens_on_loopback_alone(kafka: Kafka) -> None:
+    ours = {int(kafka.bootstrap_servers.rpartition(":")[2])}
+    listening = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True)
+    addresses = [line.split()[1] for line in listening.stdout.splitlines() if " 0A " in line]
+    hosts = {address.split(":")[0] for address in addresses if int(address.split(":")[1], 16) in ours}
+    # 127.0.0.1 in the kernel's notation, or the same inside IPv6.
+    assert hosts <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert hosts
+
+
+def test_status_without_a_broker(home: dict[str, str]) -> None:
+    assert "no broker is running" in broker(home, "status").stderr

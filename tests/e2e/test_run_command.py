@@ -1,0 +1,103 @@
+"""`tailrace run`: the same file in both modes, stopped as it should be, quiet."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import PIPELINE, TAILRACE, environment, tailrace
+from conftest import Kafka, marked_processes, wait_until
+
+
+@contextmanager
+def running(project: Path, *arguments: str, mark: str = "") -> Iterator[subprocess.Popen[str]]:
+    """`tailrace run` in the background, its words in files beside the pipeline."""
+    with (project / "out").open("w") as out, (project / "err").open("w") as err:
+        process = subprocess.Popen(
+            [*TAILRACE, "run", "cards.py", "--json", *arguments],
+            cwd=project,
+            env=environment({"TAILRACE_TEST_MARK": mark}),
+            stdout=out,
+            stderr=err,
+            text=True,
+        )
+    with process:
+        try:
+            wait_until(
+                lambda: "Ctrl-C stops it." in said(project) or process.poll() is not None, 60, "the query has started"
+            )
+            assert process.poll() is None, said(project)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def said(project: Path) -> str:
+    return (project / "err").read_text()
+
+
+@pytest.fixture
+def project(tmp_path: Path, kafka: Kafka) -> Path:
+    text = PIPELINE.format(name="cards", source=kafka.topic("payments"), sink=kafka.topic("decisions"))
+    (tmp_path / "cards.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_signal: signal.Signals) -> None:
+    source, sink = kafka.made
+    with running(project, "--mode", mode, "--bootstrap-servers", kafka.bootstrap_servers) as process:
+        kafka.send(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(20)])
+        received = kafka.receive_count(sink, 20)
+        process.send_signal(stop_signal)
+        assert process.wait(30) == 0
+    assert sorted(value["id"] for _, value in received) == list(range(20))
+    words = said(project)
+    assert "Exception" not in words
+    assert "WARN" not in words
+    assert len(words.splitlines()) <= 6, words
+    summary = json.loads((project / "out").read_text())
+    assert summary["mode"] == mode
+    assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
+
+
+def test_a_second_runner_on_the_checkpoint_is_refused(project: Path, kafka: Kafka) -> None:
+    with running(project, "--bootstrap-servers", kafka.bootstrap_servers) as process:
+        second = tailrace("run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
+        assert second.returncode == 1
+        assert "[CHECKPOINT_IN_USE]" in second.stderr
+        assert f"process {process.pid}" in second.stderr
+
+
+def test_nothing_survives_kill_9_and_nothing_is_lost(project: Path, kafka: Kafka) -> None:
+    source, sink = kafka.made
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    with running(project, "--bootstrap-servers", kafka.bootstrap_servers, mark=mark) as process:
+        kafka.send(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(50)])
+        kafka.receive_count(sink, 1)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+    wait_until(lambda: not marked_processes(mark), 10, "no JVM of it is alive")
+    kafka.send(source, [{"id": 50, "card": "c", "amount": 99.0}])
+    with running(project, "--bootstrap-servers", kafka.bootstrap_servers):
+        kafka.receive(sink, lambda seen: {value["id"] for _, value in seen} == set(range(51)))
+
+
+def test_a_context_too_small_is_rebuilt_with_the_slots_needed(project: Path, kafka: Kafka) -> None:
+    source, sink = kafka.made
+    text = (project / "cards.py").read_text()
+    two_shuffles = """    counted = payments.groupBy("card", "id").agg(F.sum("amount").alias("amount"))
+    return counted.repartition("id")
+"""
+    start, _, rest = text.partition("    return ")
+    (project / "cards.py").write_text(start + two_shuffles + rest.partition("\n")[2])
+    with running(project, "--bootstrap-servers", kafka.bootstrap_servers, "--shuffle-partitions", "3"):
+        kafka.send(source, [{"id": 1, "card": "c", "amount": 99.0}])
+        kafka.receive_count(sink, 1)
+    assert "2 + 3 + 3 = 8 task slots" in said(project)

@@ -1,0 +1,37 @@
+"""The docs say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .reference import pages
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
+def test_reference_pages_are_up_to_date(page: Path) -> None:
+    assert page.read_text() == pages()[page], "run: make docs"
+
+
+def test_every_place_named_in_the_architecture_exists() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("## The tree")[2].partition("## Direction")[0]
+    named = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(named) > 10
+    missing = [name for name in named if not ((ROOT / name).exists() or (ROOT / "src" / "tailrace" / name).exists())]
+    assert not missing
+
+
+def test_every_part_of_the_package_is_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    parts = [path for path in (ROOT / "src" / "tailrace").iterdir() if not path.name.startswith(("_", "py.typed"))]
+    assert not [path.name for path in parts if f"{path.name}`" not in text and f"{path.name}/`" not in text]
+
+
+def test_make_targets_in_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in ("README.md", "CONTRIBUTING.md"):
+        used = set(re.findall(r"\bmake ([a-z-]+)", re.sub(r"[^\n]*make sure[^\n]*", "", (ROOT / page).read_text())))
+        assert used, page
+        assert used <= targets, page

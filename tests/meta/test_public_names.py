@@ -1,0 +1,46 @@
+import subprocess
+import sys
+
+import pytest
+
+import tailrace
+
+PUBLIC = [
+    "KafkaSink",
+    "KafkaSource",
+    "Mode",
+    "Pipeline",
+    "TailraceError",
+    "__version__",
+    "run",
+    "session",
+    "start",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    """A name that is public once is a promise: changing this list is a decision, not an accident."""
+    assert tailrace.__all__ == PUBLIC
+    assert sorted(PUBLIC) == PUBLIC
+    assert len(PUBLIC) <= 12
+
+
+def test_dir_shows_the_public_names_and_no_others() -> None:
+    assert dir(tailrace) == PUBLIC
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
+def test_a_public_name_is_a_documented_class_or_function(name: str) -> None:
+    # In a process of its own: what other tests have imported must not matter.
+    program = f"import tailrace; found = tailrace.{name}; assert callable(found) and found.__doc__ and found.__module__"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("first", ["tailrace.start", "tailrace.run"])
+def test_session_is_a_function_whatever_was_used_before_it(first: str) -> None:
+    program = f"import tailrace\n{first}\nassert callable(tailrace.session), tailrace.session"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.DEVNULL)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(tailrace, "pipelines")
