@@ -1,7 +1,8 @@
 """A keyed aggregate in real time: Spark's own defaults against Tailrace's session, in one run.
 
-Same broker, query, master, shuffle partitions, load and probe. Each lane has a Spark of its own, in a process of its own,
-because the shuffle's timer is fixed when a context starts; the lanes alternate, so that a busy machine is shared fairly.
+Same broker, query, master, shuffle partitions, load and probe. Each lane has a Spark of its own, in a process of its
+own, because the shuffle's timer is fixed when a context starts; the lanes alternate, so that a busy machine is shared
+fairly.
 Writes `benchmarks/results/keyed-aggregate.json`.
 """
 
@@ -98,11 +99,9 @@ def run_query(lane: str, servers: str, name: str, checkpoint: str) -> None:
 
     conf = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.ui.enabled": "false"}
     if lane == "spark defaults":
-        # Spark's own value, set by hand: a user's value wins over Tailrace's.
+        # Spark's own value, set by hand: a user's value wins over Tailrace's. The settings of a query's own session
+        # are not there either, because this lane starts its query without Tailrace.
         conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "50"
-        conf["spark.sql.streaming.checkpointFileManagerClass"] = (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-        )
     spark = tr.session(master=MASTER, conf=conf)
     raw = (
         spark.readStream.format("kafka")

@@ -1,7 +1,6 @@
 import string
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,8 +2,6 @@ import base64
 import re
 from pathlib import Path
 
-import pytest
-
 from tailrace.kafka.server_files import ServerFiles
 
 
