@@ -49,7 +49,7 @@ def project(tmp_path: Path, kafka: Kafka) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("mode", "stop_signal"), [("realtime", signal.SIGINT), ("microbatch", signal.SIGTERM)])
 def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_signal: signal.Signals) -> None:
     source, sink = kafka.made
     with running(project, "--mode", mode, "--bootstrap-servers", kafka.bootstrap_servers) as process:

@@ -22,7 +22,7 @@ class DemoOptions:
     """What a user may change."""
 
     seconds: float = 30.0
-    warmup_s: float = 15.0
+    warmup_s: float = 25.0
     rate_per_s: float = 2000.0
     partitions: int = 2
     checkpoint_every: str = "5m"
