@@ -88,7 +88,8 @@ def _measure(plan: Plan, source: str, sink: str, query: RunningQuery | None, sho
         Load(plan.client, source, rate_per_s=plan.rate_per_s, clock=clock, limit_s=limit_s, burst=_BURST) as load,
     ):
         _wait_for_first_output(probe, query, show)
-        first_ns = clock.now_ns() + round(plan.warmup_s * NS_PER_S)
+        # The burst may be through before the plan's first record is due.
+        first_ns = max(clock.now_ns(), load.plan.start_ns) + round(plan.warmup_s * NS_PER_S)
         end_ns = first_ns + round(plan.seconds * NS_PER_S)
         load.end_at(end_ns)
 
