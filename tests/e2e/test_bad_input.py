@@ -125,14 +125,6 @@ def test_an_exception_in_the_function_names_its_line(project: Path, kafka: Kafka
     assert "amuont" in result.stderr
 
 
-def test_wrong_schema(project: Path, kafka: Kafka) -> None:
-    text = (project / "cards.py").read_text().replace("id long", "id lnog")
-    (project / "cards.py").write_text(text)
-    result = tailrace("run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
-    assert_told(result, "SCHEMA_INVALID", 1)
-    assert "lnog" in result.stderr
-
-
 def test_port_taken(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

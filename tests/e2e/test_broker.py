@@ -64,20 +64,16 @@ def test_life_of_a_broker_started_by_hand(home: dict[str, str]) -> None:
     assert start(home)["pid"] != first["pid"]
     assert next(each for each in status(home) if each["name"] == "default")["topics"] == {"kept": 3}
 
+    assert broker(home, "stop").returncode == 0
+    start(home, "--fresh")
+    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {}, "as asked"
+
     for name in ("default", "other"):
         assert broker(home, "stop", "--name", name, "--discard").returncode == 0
     assert status(home) == []
     assert not is_taken(int(other["port"]))
     assert "[BROKER_NOT_RUNNING]" in broker(home, "stop").stderr
     assert not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), "discarded data is gone"
-
-
-def test_data_is_thrown_away_when_asked(home: dict[str, str]) -> None:
-    start(home)
-    broker(home, "topic", "old")
-    assert broker(home, "stop").returncode == 0
-    start(home, "--fresh")
-    assert status(home)[0]["topics"] == {}
 
 
 def test_a_broker_that_cannot_start_shows_its_own_error(home: dict[str, str]) -> None:

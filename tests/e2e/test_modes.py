@@ -133,7 +133,7 @@ def test_a_checkpoint_goes_from_mode_to_mode_without_loss(
 ) -> None:
     here = pipeline(kafka, transform)
     sent: list[dict[str, Any]] = []
-    for round_number, each in enumerate(["microbatch", "realtime", "microbatch", "realtime"]):
+    for round_number, each in enumerate(["microbatch", "realtime", "microbatch"]):
         more = payments(round_number * 100, 100)
         sent += more
         # Before the start: a batch job beside a real-time query takes task slots from it, and at its next checkpoint

@@ -16,6 +16,7 @@ from tailrace.errors import (
     ColumnMissing,
     DefinitionError,
     QueryRefused,
+    SchemaInvalid,
     SchemaMismatch,
     SettingRefused,
     SlotsMissing,
@@ -98,6 +99,13 @@ def test_changed_shuffle_partitions(spark: Any, kafka: Kafka, mode: str, tmp_pat
             checkpoint=tmp_path / "c",
             conf={"spark.sql.shuffle.partitions": "3"},
         )
+
+
+def test_a_schema_that_cannot_be_understood(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    with pytest.raises(SchemaInvalid, match="'id lnog' cannot be understood") as refused:
+        start(kafka, pipeline(kafka, risky, schema="id lnog"), mode, tmp_path / "c")
+    assert "\n" not in refused.value.why
+    assert "lnog" in refused.value.why.lower()
 
 
 def test_a_schema_that_fits_no_record(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:

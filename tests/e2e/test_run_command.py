@@ -19,7 +19,7 @@ def running(project: Path, *arguments: str, mark: str = "") -> Iterator[subproce
     """`tailrace run` in the background, its words in files beside the pipeline."""
     with (project / "out").open("w") as out, (project / "err").open("w") as err:
         process = subprocess.Popen(
-            [*TAILRACE, "run", "cards.py", "--json", *arguments],
+            [*TAILRACE, "run", "cards.py", "--json", "--conf", "spark.ui.enabled=false", *arguments],
             cwd=project,
             env=environment({"TAILRACE_TEST_MARK": mark}),
             stdout=out,
@@ -55,6 +55,7 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     with running(project, "--mode", mode, "--bootstrap-servers", kafka.bootstrap_servers) as process:
         kafka.send(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(20)])
         received = kafka.receive_count(sink, 20)
+        _assert_second_runner_is_refused(project, kafka, process.pid)
         process.send_signal(stop_signal)
         assert process.wait(30) == 0
     assert sorted(value["id"] for _, value in received) == list(range(20))
@@ -67,12 +68,11 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
 
 
-def test_a_second_runner_on_the_checkpoint_is_refused(project: Path, kafka: Kafka) -> None:
-    with running(project, "--bootstrap-servers", kafka.bootstrap_servers) as process:
-        second = tailrace("run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
-        assert second.returncode == 1
-        assert "[CHECKPOINT_IN_USE]" in second.stderr
-        assert f"process {process.pid}" in second.stderr
+def _assert_second_runner_is_refused(project: Path, kafka: Kafka, first: int) -> None:
+    second = tailrace("run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
+    assert second.returncode == 1
+    assert "[CHECKPOINT_IN_USE]" in second.stderr
+    assert f"process {first}" in second.stderr
 
 
 def test_nothing_survives_kill_9_and_nothing_is_lost(project: Path, kafka: Kafka) -> None:
