@@ -96,7 +96,8 @@ def _measure(plan: Plan, source: str, sink: str, query: RunningQuery | None, sho
         def on_snapshot(snapshot: Snapshot) -> None:
             now = clock.now_ns()
             if now < first_ns:
-                show(Moment("warm-up", plan.warmup_s - (first_ns - now) / NS_PER_S, plan.warmup_s, snapshot))
+                elapsed_s = max(0.0, plan.warmup_s - (first_ns - now) / NS_PER_S)
+                show(Moment("warm-up", elapsed_s, plan.warmup_s, snapshot))
             elif now < end_ns:
                 show(Moment("measure", (now - first_ns) / NS_PER_S, plan.seconds, snapshot))
             else:
