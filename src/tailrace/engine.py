@@ -4,13 +4,18 @@ With ``session.py`` this is the only door to the JVM. Everything that comes out 
 object; no py4j object leaves this module.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tailrace.errors import BrokerUnreachable
+from tailrace.kafka.topics import unreachable
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,29 @@ def task_slots(spark: SparkSession) -> int:
     scala_context = spark.sparkContext._jsc.sc()
     profile = scala_context.resourceProfileManager().defaultResourceProfile()
     return int(scala_context.maxNumConcurrentTasks(profile))
+
+
+def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
+    """How many partitions each topic has, asked through Spark's own Kafka client.
+
+    For brokers that only the Java client can reach, such as those behind a Java key store.
+
+    Raises:
+        BrokerUnreachable: It did not answer, or does not have a topic.
+    """
+    jvm = _jvm(spark)
+    client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(client)
+    except (PySparkException, Py4JError) as refused:
+        raise _unanswered(options, refused) from refused
+    try:
+        answer = admin.describeTopics(list(topics)).allTopicNames().get(5, jvm.java.util.concurrent.TimeUnit.SECONDS)
+        return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
+    except (PySparkException, Py4JError) as failed:
+        raise _unanswered(options, failed) from failed
+    finally:
+        admin.close()
 
 
 def streaming_plan(frame: DataFrame) -> Operator:
@@ -178,6 +206,13 @@ def runs_in_real_time(query: StreamingQuery) -> bool:
     """Whether the plan that is running reads its source continuously."""
     execution = query._jsq.streamingQuery().lastExecution()
     return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
+
+
+def _unanswered(options: Mapping[str, str], failed: Exception) -> BrokerUnreachable:
+    """The error for a broker that gave Spark's Kafka client no answer; options hold secrets, so none is repeated."""
+    java_error = getattr(failed, "java_exception", None)
+    reason = str(java_error.toString() if java_error is not None else failed).strip().splitlines()[0]
+    return unreachable(options.get("kafka.bootstrap.servers", "the given address"), reason)
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -43,7 +43,8 @@ SETTINGS: tuple[Setting, ...] = (
         Scope.CONTEXT,
         "A row that crosses the streaming shuffle waits for its buffer to fill or for this timer, which is 50 ms by "
         "default. 0 would make the flush thread spin.",
-        "see benchmarks/results/keyed-aggregate.json",
+        "keyed aggregate, 500 events/s, 2 cores, lanes of one run: median p50 33.8 to 4.6 ms "
+        "(benchmarks/results/keyed-aggregate.json)",
     ),
     Setting(
         "spark.ui.showConsoleProgress",

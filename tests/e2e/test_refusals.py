@@ -11,6 +11,7 @@ from test_modes import SCHEMA, per_card, pipeline, risky, start
 
 import tailrace as tr
 from tailrace.errors import (
+    BrokerUnreachable,
     CheckpointFormatOld,
     CheckpointInUse,
     ColumnMissing,
@@ -22,6 +23,7 @@ from tailrace.errors import (
     SlotsMissing,
     UserCodeFailed,
 )
+from tailrace.plan.sources import topics_by_spark
 
 
 def test_more_partitions_than_slots(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
@@ -192,3 +194,11 @@ def test_a_writer_without_name_and_checkpoint(spark: Any, kafka: Kafka) -> None:
     )
     with pytest.raises(DefinitionError, match="neither a name nor a checkpoint"):
         tr.start(frame.writeStream.format("console"))
+
+
+def test_partitions_are_asked_through_spark_where_only_java_can_connect(spark: Any, kafka: Kafka) -> None:
+    topic = kafka.topic("java-only", partitions=5)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
+    assert topics_by_spark(spark, options) == {topic: 5}
+    with pytest.raises(BrokerUnreachable):
+        topics_by_spark(spark, options | {"subscribe": "not-there"})

@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.engine import StreamRead
+from pyspark.sql import SparkSession
+
+from tailrace.engine import StreamRead, kafka_partitions
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import list_topics, partition_counts
 
@@ -22,13 +24,15 @@ class SourceTopics:
         return sum(self.partitions.values())
 
 
-def source_topics(read: StreamRead) -> SourceTopics | None:
+def source_topics(read: StreamRead, spark: SparkSession) -> SourceTopics | None:
     """Ask the broker for the topics of a Kafka source; None where it is no Kafka source or cannot be asked."""
     options = {key.lower(): value for key, value in read.options.items()}
     servers = options.get("kafka.bootstrap.servers")
-    config = client_config(servers, options) if servers else None
-    if "kafka" not in read.format.lower() or config is None:
+    if "kafka" not in read.format.lower() or servers is None:
         return None
+    config = client_config(servers, options)
+    if config is None:
+        return SourceTopics(topics_by_spark(spark, options)) if "subscribe" in options else None
     if "assign" in options:
         assigned = json.loads(options["assign"])
         partition_counts(config, assigned)
@@ -36,5 +40,13 @@ def source_topics(read: StreamRead) -> SourceTopics | None:
     if "subscribepattern" in options:
         pattern = re.compile(options["subscribepattern"])
         return SourceTopics({name: count for name, count in list_topics(config).items() if pattern.fullmatch(name)})
-    names = [name.strip() for name in options.get("subscribe", "").split(",")]
-    return SourceTopics(partition_counts(config, names))
+    return SourceTopics(partition_counts(config, _subscribed(options)))
+
+
+def topics_by_spark(spark: SparkSession, options: Mapping[str, str]) -> dict[str, int]:
+    """Partitions per subscribed topic, asked by Spark's Kafka client where Tailrace's own cannot connect."""
+    return kafka_partitions(spark, options, _subscribed(options))
+
+
+def _subscribed(options: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in options.get("subscribe", "").split(",")]

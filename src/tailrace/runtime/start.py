@@ -16,12 +16,12 @@ from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import partition_counts
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots, count_slots, require_slots
-from tailrace.plan.sources import source_topics
+from tailrace.plan.sources import source_topics, topics_by_spark
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import parsed_schema, require_fitting_records, result_frame
 from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
 from tailrace.runtime.running import RunningQuery
-from tailrace.spark_session import has_context, is_local, session
+from tailrace.spark_session import has_context, is_local, session, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings, refuse_unworkable
 
 _CONFIRM_TIMEOUT_S = 60.0
@@ -89,8 +89,11 @@ def start_pipeline(
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
     checkpoint.acquire(Owner(pipeline.name, pipeline.source.topic_names, pipeline.sink.topic))
     try:
+        spark, ours = _spark_for(options, partitions, announce)
+        if partitions is None:
+            asked = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(pipeline.source.topic_names)}
+            partitions = sum(topics_by_spark(spark, dict(pipeline.source.options) | asked).values())
         shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
-        spark, ours = _spark_for(options, partitions, shuffle_partitions, announce)
         schema = parsed_schema(pipeline.source)
         if config is not None:
             require_fitting_records(config, pipeline.source, schema)
@@ -123,7 +126,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
             fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
         )
     frame = engine.writer_frame(writer)
-    reads = [source_topics(read) for read in engine.stream_reads(frame)]
+    reads = [source_topics(read, frame.sparkSession) for read in engine.stream_reads(frame)]
     known = [read for read in reads if read is not None]
     topics = tuple(sorted({topic for read in known for topic in read.partitions}))
     partitions = sum(read.total for read in known) if known and None not in reads else None
@@ -184,7 +187,6 @@ def _start(
 def _spark_for(
     options: RunOptions,
     partitions: int | None,
-    shuffle_partitions: int | None,
     announce: Callable[[str], None] | None,
 ) -> tuple[SparkSession, bool]:
     """The session to start from, and whether it may be rebuilt with more slots.
@@ -193,12 +195,11 @@ def _spark_for(
     """
     if has_context():
         return session(master=options.master), False
-    if options.master is not None or partitions is None:
+    if options.master is not None or "spark.master" in user_settings(options.conf):
         return session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have one shuffle at most: a guess that is right for them spares starting twice.
-    guess = max(partitions + (shuffle_partitions or partitions), 4)
-    conf = {"spark.master": f"local[{guess}]"} | dict(options.conf)
-    return session(conf=conf, announce=announce), "spark.master" not in options.conf
+    guess = max((partitions or 0) + int(options.conf.get(SHUFFLE_PARTITIONS, partitions or 0)), 4)
+    return session(conf={"spark.master": f"local[{guess}]"} | dict(options.conf), announce=announce), True
 
 
 def _rebuilt(spark: SparkSession, slots: Slots) -> SparkSession:
@@ -255,7 +256,7 @@ def _shuffle_partitions(options: RunOptions, checkpoint: Checkpoint, source_part
 
 def _slots(frame: DataFrame) -> Slots | None:
     """The tasks of the query, or None where a source cannot be asked for its partitions."""
-    reads = [source_topics(read) for read in engine.stream_reads(frame)]
+    reads = [source_topics(read, frame.sparkSession) for read in engine.stream_reads(frame)]
     if not reads or None in reads:
         return None
     return count_slots(engine.streaming_plan(frame), sum(read.total for read in reads if read is not None))
