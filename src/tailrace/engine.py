@@ -1,6 +1,6 @@
 """Typed calls into Spark's JVM: planning a query without starting it, sessions of its own, a writer's settings.
 
-With ``session.py`` this is the only door to the JVM. Everything that comes out is plain Python data or a PySpark
+With ``spark_session.py`` this is the only door to the JVM. Everything that comes out is plain Python data or a PySpark
 object; no py4j object leaves this module.
 """
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace.errors import BrokerUnreachable
+from tailrace.errors import KafkaError, TopicMissing
 from tailrace.kafka.topics import unreachable
 
 
@@ -83,7 +83,8 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
     For brokers that only the Java client can reach, such as those behind a Java key store.
 
     Raises:
-        BrokerUnreachable: It did not answer, or does not have a topic.
+        BrokerUnreachable: It did not answer.
+        TopicMissing: It does not have a topic.
     """
     jvm = _jvm(spark)
     client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
@@ -97,7 +98,7 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
     except (PySparkException, Py4JError) as failed:
         raise _unanswered(options, failed) from failed
     finally:
-        admin.close()
+        admin.close(jvm.java.time.Duration.ZERO)
 
 
 def streaming_plan(frame: DataFrame) -> Operator:
@@ -208,10 +209,12 @@ def runs_in_real_time(query: StreamingQuery) -> bool:
     return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
 
 
-def _unanswered(options: Mapping[str, str], failed: Exception) -> BrokerUnreachable:
+def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     """The error for a broker that gave Spark's Kafka client no answer; options hold secrets, so none is repeated."""
     java_error = getattr(failed, "java_exception", None)
     reason = str(java_error.toString() if java_error is not None else failed).strip().splitlines()[0]
+    if "UnknownTopicOrPartition" in reason:
+        return TopicMissing("a topic of this source does not exist", why=reason, fix="make it, or correct its name")
     return unreachable(options.get("kafka.bootstrap.servers", "the given address"), reason)
 
 

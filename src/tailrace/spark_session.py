@@ -35,7 +35,7 @@ KEPT_LOGS = 10
 
 
 def session(
-    app_name: str = APP_NAME,
+    app_name: str | None = None,
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -46,7 +46,7 @@ def session(
     Where a Spark context is running already, its session is returned as it is.
 
     Args:
-        app_name: The application's name.
+        app_name: The application's name; ``tailrace`` unless it is set elsewhere.
         master: Where Spark runs; ``local[N]`` on this machine with a slot per core, 4 at least, by default.
         conf: Spark settings of yours. They win over Tailrace's.
         announce: Told of what takes time, such as a first download.
@@ -60,7 +60,8 @@ def session(
         wanted["spark.master"] = master
     if has_context():
         return _running_session(wanted)
-    wanted.setdefault("spark.app.name", app_name)
+    if app_name is not None:
+        wanted["spark.app.name"] = app_name
     check_pyspark()
     return _new_session(wanted, announce or (lambda _: None))
 
@@ -112,11 +113,11 @@ def _running_session(wanted: Mapping[str, str]) -> SparkSession:
     """The session of the running context, if it is what the caller asks for."""
     spark = SparkSession.builder.getOrCreate()
     for key, value in wanted.items():
-        actual = spark.conf.get(key, None)
-        if actual != value:
+        if spark.conf.get(key, None) != value:
+            # Neither value is shown: settings hold passwords, too.
             raise SettingRefused(
-                f"a Spark context is running already and has {key}={actual}, not {value}",
-                why="a context's settings are fixed when it starts",
+                f"a Spark context is running already, with another {key}",
+                why="what tr.session() sets is set when a context starts",
                 fix="call tr.session() before anything else starts Spark, or stop the running one: spark.stop()",
             )
     return spark
@@ -127,21 +128,22 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     java = ensure_java(announce)
     jars = ensure_jars(java, ["connector"], announce)["connector"]
     chosen = user_settings(wanted)
+    chosen.setdefault("spark.app.name", APP_NAME)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
     settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
-    settings["spark.jars"] = ",".join([*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars)])
-    _prepare_environment(java.home, local=is_local(chosen))
+    all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars)]
+    settings["spark.jars"] = ",".join(dict.fromkeys(all_jars))
+    _prepare_environment(local=is_local(chosen))
     _quiet_loggers()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
-    gateway = SparkContext._gateway or _launch(conf)
+    gateway = SparkContext._gateway or _launch(conf, java.home)
     return SparkSession(SparkContext(gateway=gateway, conf=conf))
 
 
-def _prepare_environment(java_home: Path, *, local: bool) -> None:
-    """What Spark's scripts and workers read from the environment."""
-    os.environ["JAVA_HOME"] = str(java_home)
+def _prepare_environment(*, local: bool) -> None:
+    """What PySpark reads from the environment for as long as it runs."""
     # Without it, workers run whatever `python3` is on the PATH, which lacks this environment's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
@@ -163,12 +165,12 @@ def _quiet_loggers() -> None:
             logger.setLevel(logging.CRITICAL)
 
 
-def _launch(conf: SparkConf) -> Any:
+def _launch(conf: SparkConf, java_home: Path) -> Any:
     """Start Spark's JVM, its own words going to a log file instead of the terminal."""
     path = log_file()
     with _open_log(path) as log:
         try:
-            with _without_jars_flag():
+            with _launch_environment(java_home):
                 return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
         except PySparkException as failed:
             lines = path.read_text(errors="replace").strip().splitlines()
@@ -181,17 +183,23 @@ def _launch(conf: SparkConf) -> Any:
 
 
 @contextlib.contextmanager
-def _without_jars_flag() -> Iterator[None]:
-    """Leave ``--jars`` out of PYSPARK_SUBMIT_ARGS: it would hide ``spark.jars``, which has its jars and ours."""
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    if before is None or "--jars" not in before:
-        yield
-        return
-    os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before)
+def _launch_environment(java_home: Path) -> Iterator[None]:
+    """The environment for the moment in which the JVM starts; afterwards it is as it was.
+
+    ``--jars`` is left out of PYSPARK_SUBMIT_ARGS: it would hide ``spark.jars``, which has its jars and ours.
+    """
+    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS")}
+    os.environ["JAVA_HOME"] = str(java_home)
+    if before["PYSPARK_SUBMIT_ARGS"] is not None:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before["PYSPARK_SUBMIT_ARGS"])
     try:
         yield
     finally:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _open_log(path: Path) -> IO[bytes]:

@@ -22,7 +22,8 @@ from tailrace.toolchain import cache_dir
 def home(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "jars").symlink_to(cache_dir() / "jars")
+    for kept in ("jars", "java"):
+        (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
     yield env

@@ -58,6 +58,8 @@ def test_nothing_is_alive_after_it_was_ended(tmp_path: Path, mark: str, moment: 
             env=environment({"TAILRACE_TEST_MARK": mark}),
             stderr=out,
             stdout=subprocess.DEVNULL,
+            # A shell makes its background jobs deaf to Ctrl-C, and so would be everything that they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
     with demo:
         wait_until(lambda: moment in err.read_text(), 90, f"{moment!r} in its output")

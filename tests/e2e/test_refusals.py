@@ -1,5 +1,6 @@
 """What is refused before, or right after, a query starts: each with its reason, in the user's words."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ from test_modes import SCHEMA, per_card, pipeline, risky, start
 
 import tailrace as tr
 from tailrace.errors import (
-    BrokerUnreachable,
     CheckpointFormatOld,
     CheckpointInUse,
     ColumnMissing,
     DefinitionError,
+    OptionRefused,
     QueryRefused,
     SchemaInvalid,
     SchemaMismatch,
     SettingRefused,
     SlotsMissing,
+    TopicMissing,
     UserCodeFailed,
 )
 from tailrace.plan.sources import topics_by_spark
@@ -200,5 +202,24 @@ def test_partitions_are_asked_through_spark_where_only_java_can_connect(spark: A
     topic = kafka.topic("java-only", partitions=5)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
     assert topics_by_spark(spark, options) == {topic: 5}
-    with pytest.raises(BrokerUnreachable):
+    with pytest.raises(TopicMissing):
         topics_by_spark(spark, options | {"subscribe": "not-there"})
+
+
+def test_starting_offsets_that_leave_a_partition_out(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    here = pipeline(kafka, risky)
+    topic = here.source.topic_names[0]
+    partial = replace(here, source=replace(here.source, starting={topic: {"0": 0}}))
+    with pytest.raises(OptionRefused, match=f"says nothing about {topic}-1"):
+        start(kafka, partial, mode, tmp_path / "c")
+
+
+def test_a_setting_that_comes_too_late(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingRefused, match="cannot be changed any more"):
+        tr.start(
+            pipeline(kafka, risky),
+            mode,
+            bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint=tmp_path / "c",
+            conf={"spark.sql.warehouse.dir": str(tmp_path)},
+        )

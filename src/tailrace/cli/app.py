@@ -49,13 +49,17 @@ def _print_version() -> None:
     raise typer.Exit
 
 
+class _TerminatedError(BaseException):
+    """SIGTERM; not SystemExit, which is what a user's own code may raise."""
+
+
 def main() -> None:
     """Run the command line; the process ends with a documented exit code."""
     signal.signal(signal.SIGTERM, _on_terminate)
     sys.exit(_run(sys.argv[1:]))
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - a return for each way a command can end
     try:
         code = app(args=arguments, standalone_mode=False)
     except TailraceError as error:
@@ -63,6 +67,8 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except typer.Exit as ended:
         return ended.exit_code
+    except _TerminatedError:
+        return 128 + signal.SIGTERM
     except (typer.Abort, KeyboardInterrupt):
         console().print("interrupted")
         return 128 + signal.SIGINT
@@ -77,7 +83,8 @@ def _run(arguments: list[str]) -> int:
             traceback.print_exc()
         return 1
     finally:
-        with contextlib.suppress(KeyboardInterrupt):
+        # Whatever goes wrong here must not hide how the command itself ended.
+        with contextlib.suppress(Exception, KeyboardInterrupt):
             _end_spark()
     return code if isinstance(code, int) else 0
 
@@ -92,4 +99,4 @@ def _end_spark() -> None:
 
 def _on_terminate(_number: int, _frame: FrameType | None) -> None:
     """SIGTERM unwinds like Ctrl-C, so that everything started is stopped."""
-    raise SystemExit(128 + signal.SIGTERM)
+    raise _TerminatedError

@@ -54,14 +54,14 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
-    say(f"{pipeline.name}: {', '.join(pipeline.source.topic_names)} -> {pipeline.sink.topic}, {_how(mode)}")
-    if mode is Mode.REALTIME:
-        slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
-        say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
-    else:
-        say(f"progress is saved with every batch in {running.checkpoint}")
-    say("Ctrl-C stops it.")
     with stop_on_signals() as stop:
+        say(f"{pipeline.name}: {', '.join(pipeline.source.topic_names)} -> {pipeline.sink.topic}, {_how(mode)}")
+        if mode is Mode.REALTIME:
+            slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
+            say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
+        else:
+            say(f"progress is saved with every batch in {running.checkpoint}")
+        say("Ctrl-C stops it.")
         running.wait(stop=stop)
         summary = running.stop()
     say(f"stopped after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")

@@ -36,6 +36,9 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     """
     pipeline = load_pipeline(str(PIPELINE_FILE))
     results: dict[str, LaneResult] = {}
+    # Refused now rather than after a minute of measuring.
+    for mode in Mode:
+        RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder:
         screen.say("Starting a Kafka broker of its own ...")
         with own_broker(screen.say) as broker:

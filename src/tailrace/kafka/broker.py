@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from tailrace.errors import (
     BrokerAlreadyRunning,
@@ -93,21 +93,27 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB) -> Broker:
     command = _command(files, announce, heap_mb)
     for attempt in (1, 2, 3):
         port, controller_port = free_ports(2)
-        files.write(port, controller_port)
-        with _held_lock(files.folder) as lock, files.output.open("wb") as output:
-            process = LeashedProcess(command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock])
-        record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
-        _write_record(record)
-        try:
-            _wait_ready(record, process.poll, files, START_TIMEOUT_S)
-        except BrokerStartFailed:
-            printed = _read_output(files)
-            process.stop()
-            # Between finding a free port and binding it another process may take it: try other ports.
-            if attempt == 3 or "Address already in use" not in printed:
+        with _held_lock(files.folder) as lock:
+            files.write(port, controller_port)
+            # Read through a handle of our own: the guard removes the folder, this file included, when the broker ends.
+            with files.output.open("wb") as output:
+                reader = files.output.open("rb")
+                process = LeashedProcess(command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock])
+            record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
+            _write_record(record)
+        with reader:
+            try:
+                _wait_ready(record, process.poll, reader, START_TIMEOUT_S)
+            except BrokerStartFailed as failed:
+                process.stop()
+                # Between finding a free port and binding it another process may take it: try other ports.
+                if attempt == 3 or "Address already in use" not in failed.detail:
+                    raise
+            except BaseException:
+                process.stop()
                 raise
-        else:
-            return Broker(record, process)
+            else:
+                return Broker(record, process)
     raise AssertionError("unreachable")
 
 
@@ -137,29 +143,33 @@ def start_broker(
                 f"port {wanted} on {LOOPBACK} is taken by another process",
                 fix="leave --port out to get a free one, or choose another",
             )
-    if fresh:
-        shutil.rmtree(files.data, ignore_errors=True)
     command = _command(files, announce, heap_mb)
     free = free_ports(2)
     port, controller_port = port or free[0], controller_port or free[1]
-    files.write(port, controller_port)
-    with _held_lock(files.folder) as lock, files.output.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
-    record = BrokerRecord(name, process.pid, port, controller_port, "hand", str(files.folder))
-    _write_record(record)
-    try:
-        _wait_ready(record, process.poll, files, timeout_s)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
+    # Everything below happens under the lock: another process that starts or looks sees all of it or nothing.
+    with _held_lock(files.folder) as lock:
+        (files.folder / "broker.json").unlink(missing_ok=True)
+        if fresh:
+            shutil.rmtree(files.data, ignore_errors=True)
+        files.write(port, controller_port)
+        with files.output.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        record = BrokerRecord(name, process.pid, port, controller_port, "hand", str(files.folder))
+        try:
+            _write_record(record)
+            with files.output.open("rb") as reader:
+                _wait_ready(record, process.poll, reader, timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
     # The broker outlives us on purpose; without this, Python warns of a process that nobody waited for.
     process.returncode = 0
     return record
@@ -181,11 +191,11 @@ def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: f
             f"broker {name!r} belongs to a running program and ends with it",
             fix="stop that program",
         )
-    os.kill(record.pid, signal.SIGTERM)
+    _signal(record.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
     while _is_locked(folder):
         if time.monotonic() > deadline:
-            os.kill(record.pid, signal.SIGKILL)
+            _signal(record.pid, signal.SIGKILL)
             deadline += timeout_s
         time.sleep(0.05)
     if discard:
@@ -204,6 +214,12 @@ def running_brokers() -> list[BrokerRecord]:
     folders = sorted(_brokers_folder().glob("*/")) if _brokers_folder().exists() else []
     records = (_read_record(folder) for folder in folders if _is_locked(folder))
     return [record for record in records if record is not None]
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have ended by itself in this very moment."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _brokers_folder() -> Path:
@@ -237,6 +253,7 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
 @contextlib.contextmanager
 def _held_lock(folder: Path) -> Iterator[int]:
     """The lock that says this broker runs. The process started inside inherits it; we let go of ours."""
+    folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,11 +299,14 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 def _remove_left_over(brokers: Path) -> None:
     """Remove what a program's broker left behind when the machine, guard and all, went down."""
     for folder in brokers.glob("own-*/"):
-        if not _is_locked(folder) and time.time() - folder.stat().st_mtime > 60:
-            shutil.rmtree(folder, ignore_errors=True)
+        record = _read_record(folder)
+        with contextlib.suppress(FileNotFoundError):
+            old = time.time() - folder.stat().st_mtime > 60
+            if old and not _is_locked(folder) and (record is None or record.owner == "program"):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], files: ServerFiles, timeout_s: float) -> None:
+def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
     """Wait until the broker answers; raise with its own words if it ends or takes too long."""
     config = client_config(record.bootstrap_servers, {})
     if config is None:
@@ -294,24 +314,27 @@ def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], files: Ser
     deadline = time.monotonic() + timeout_s
     while True:
         if poll() is not None:
-            raise _start_failed(record, files, "ended while it started")
+            raise _start_failed(record, printed, "ended while it started")
         if is_taken(record.port):
             with contextlib.suppress(BrokerUnreachable):
                 list_topics(config)
                 return
         if time.monotonic() > deadline:
-            raise _start_failed(record, files, f"was not ready within {timeout_s:.0f} s")
+            raise _start_failed(record, printed, f"was not ready within {timeout_s:.0f} s")
         time.sleep(0.05)
 
 
-def _start_failed(record: BrokerRecord, files: ServerFiles, what: str) -> BrokerStartFailed:
+def _start_failed(record: BrokerRecord, output: IO[bytes], what: str) -> BrokerStartFailed:
     """The error with the broker's own reason in it."""
-    printed = _read_output(files)
+    printed = output.read().decode(errors="replace")
+    by_hand = (
+        f"its output is in {Path(record.folder) / 'broker.log'}; data that it cannot read goes with: "
+        f"tailrace broker start --name {record.name} --fresh"
+    )
     return BrokerStartFailed(
         f"broker {record.name!r} {what}",
         why=_own_words(printed),
-        fix=f"its output is in {files.output}; data that it cannot read goes with: "
-        f"tailrace broker start --name {record.name} --fresh",
+        fix=by_hand if record.owner == "hand" else "--verbose shows everything that it printed",
         detail=printed,
     )
 
@@ -326,10 +349,3 @@ def _own_words(printed: str) -> str:
         if found := re.findall(telling, printed, re.MULTILINE):
             return str(found[-1]).strip()
     return (printed.strip().splitlines() or ["it printed nothing"])[-1]
-
-
-def _read_output(files: ServerFiles) -> str:
-    try:
-        return files.output.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -68,13 +68,26 @@ class RunningQuery:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
-        while self.is_active:
-            self._note_progress()
+        while self._still_runs():
             remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
         self.raise_if_failed()
         return True
+
+    def _still_runs(self) -> bool:
+        """Whether it runs, noting what it has done meanwhile."""
+        try:
+            self._note_progress()
+            active = self.is_active
+        except (Py4JError, OSError) as gone:
+            self._checkpoint.release()
+            raise QueryFailed(
+                f"Spark's JVM ended while query {self.name!r} ran",
+                why="the operating system may have killed it for want of memory",
+                fix="start it again: it goes on from its last checkpoint",
+            ) from gone
+        return active
 
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
@@ -89,10 +102,11 @@ class RunningQuery:
         In real time the records since the last checkpoint were processed but not yet saved as done: the next start
         processes them again.
         """
-        try:
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
             self._note_progress()
+        try:
             self.query.stop()
-        except (PySparkException, Py4JError) as failed:
+        except (PySparkException, Py4JError, OSError) as failed:
             raise QueryFailed(f"query {self.name!r} could not be stopped", why=str(failed).splitlines()[0]) from failed
         finally:
             self._checkpoint.release()
@@ -100,7 +114,7 @@ class RunningQuery:
 
     def summary(self) -> RunSummary:
         """What it did so far."""
-        with contextlib.suppress(PySparkException, Py4JError):
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
             self._note_progress()
         return RunSummary(
             self.name,
@@ -133,6 +147,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
     asked = threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            # Asked before, and still here: whoever asks again wants out.
+            raise KeyboardInterrupt
         asked.set()
 
     if threading.current_thread() is not threading.main_thread():

@@ -1,5 +1,6 @@
 """Starting a query, checked first. The only caller of ``DataStreamWriter.start``."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,10 +11,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner, default_location
-from tailrace.errors import DefinitionError, QueryFailed, QueryRefused, SettingRefused, ToolchainError
+from tailrace.errors import (
+    DefinitionError,
+    OptionRefused,
+    QueryFailed,
+    QueryRefused,
+    SettingRefused,
+    TailraceError,
+    ToolchainError,
+)
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import partition_counts
+from tailrace.kafka.topics import first_missing_partitions, partition_counts
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots, count_slots, require_slots
 from tailrace.plan.sources import source_topics, topics_by_spark
@@ -84,8 +93,12 @@ def start_pipeline(
     config = client_config(servers, pipeline.source.options)
     partitions: int | None = None
     if config is not None:
-        partition_counts(config, [pipeline.sink.topic])
-        partitions = sum(partition_counts(config, pipeline.source.topic_names).values())
+        counts = partition_counts(config, pipeline.source.topic_names)
+        partitions = sum(counts.values())
+        _require_every_offset(pipeline, counts)
+    sink_config = client_config(servers, pipeline.sink.options)
+    if sink_config is not None:
+        partition_counts(sink_config, [pipeline.sink.topic])
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
     checkpoint.acquire(Owner(pipeline.name, pipeline.source.topic_names, pipeline.sink.topic))
     try:
@@ -112,6 +125,19 @@ def start_pipeline(
     except BaseException:
         checkpoint.release()
         raise
+
+
+def _require_every_offset(pipeline: Pipeline, counts: Mapping[str, int]) -> None:
+    """Refuse starting offsets that leave a partition out, as Spark would once it runs."""
+    if isinstance(pipeline.source.starting, str):
+        return
+    missing = first_missing_partitions(pipeline.source.starting_offsets, counts)
+    if missing:
+        raise OptionRefused(
+            f"starting= of pipeline {pipeline.name!r} says nothing about {', '.join(missing)}",
+            why="Spark wants an offset for every partition of every topic",
+            fix="add them; -2 is the earliest and -1 the latest offset",
+        )
 
 
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
@@ -180,7 +206,13 @@ def _start(
     except PySparkException as refused:
         raise translate_failure(name, str(refused)) from refused
     running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots)
-    _confirm(running)
+    try:
+        _confirm(running)
+    except BaseException:
+        # Whatever it was, the caller gets no handle: a query left running would go on without its checkpoint's lock.
+        with contextlib.suppress(TailraceError):
+            running.stop()
+        raise
     return running
 
 
@@ -198,8 +230,13 @@ def _spark_for(
     if options.master is not None or "spark.master" in user_settings(options.conf):
         return session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have one shuffle at most: a guess that is right for them spares starting twice.
-    guess = max((partitions or 0) + int(options.conf.get(SHUFFLE_PARTITIONS, partitions or 0)), 4)
+    guess = max((partitions or 0) + _asked_partitions(options, partitions or 0), 4)
     return session(conf={"spark.master": f"local[{guess}]"} | dict(options.conf), announce=announce), True
+
+
+def _asked_partitions(options: RunOptions, otherwise: int) -> int:
+    asked = options.conf.get(SHUFFLE_PARTITIONS, "")
+    return int(asked) if asked.isdigit() else otherwise
 
 
 def _rebuilt(spark: SparkSession, slots: Slots) -> SparkSession:
@@ -226,23 +263,43 @@ def _query_session(
         )
     own = engine.clone_session(spark)
     for key, value in options.conf.items():
-        if own.conf.isModifiable(key):
-            own.conf.set(key, value)
+        _choose(own, key, value)
     chosen = engine.explicit_settings(own)
     local = checkpoint.path is not None and is_local(chosen)
     soft = query_settings(realtime=options.mode is Mode.REALTIME, local=local)
     if shuffle_partitions is not None:
         soft[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
+    pinned = checkpoint.pinned_shuffle_partitions()
+    if pinned is not None:
+        # Spark itself restores what the checkpoint says; slots must be counted with that number.
+        own.conf.set(SHUFFLE_PARTITIONS, str(pinned))
     for key, value in soft.items():
         if key not in chosen:
             own.conf.set(key, value)
     return own
 
 
+def _choose(own: SparkSession, key: str, value: str) -> None:
+    """Give the query a setting of the user's, or say why it comes too late."""
+    # Jars are the user's and ours together, so their text differs from what was asked for.
+    if key == "spark.jars" or own.conf.get(key, None) == value:
+        return
+    try:
+        own.conf.set(key, value)
+    except PySparkException as fixed:
+        raise SettingRefused(
+            f"{key} cannot be changed any more",
+            why="a Spark context is running, and this setting is fixed when it starts",
+            fix="give it to tr.session(conf=...) before anything else starts Spark",
+        ) from fixed
+
+
 def _shuffle_partitions(options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None) -> int | None:
     """How many tasks read each shuffle: what the checkpoint pins, else the user's, else as many as the source has."""
     pinned = checkpoint.pinned_shuffle_partitions()
     asked = options.conf.get(SHUFFLE_PARTITIONS)
+    if asked is not None and not (asked.isdigit() and int(asked) > 0):
+        raise SettingRefused(f"{SHUFFLE_PARTITIONS}={asked} is no number of partitions", fix="--shuffle-partitions 2")
     if pinned is not None and asked is not None and int(asked) != pinned:
         raise SettingRefused(
             f"{SHUFFLE_PARTITIONS}={asked}, but the checkpoint {checkpoint.location} was made with {pinned}",
@@ -284,15 +341,14 @@ def _confirm(running: RunningQuery) -> None:
     while not engine.has_running_tasks(running.query):
         if not running.is_active:
             running.raise_if_failed()
+            raise QueryFailed(f"query {running.name!r} ended as soon as it was started")
         if time.monotonic() > deadline:
-            running.stop()
             raise QueryFailed(
                 f"query {running.name!r} did not start its tasks within {_CONFIRM_TIMEOUT_S:.0f} s",
                 fix="see whether other queries hold Spark's task slots",
             )
         time.sleep(0.05)
     if not engine.runs_in_real_time(running.query):
-        running.stop()
         raise QueryRefused(
             f"query {running.name!r} was started in real time, but Spark does not run it so",
             why="its running plan has no real-time scan",

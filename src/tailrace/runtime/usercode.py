@@ -20,14 +20,14 @@ def user_code(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TailraceError, KeyboardInterrupt, GeneratorExit):
+    except TailraceError:
         raise
     except SystemExit as ended:
         raise UserCodeFailed(
             f"{what} called sys.exit({ended.code!r}){_place(ended)}",
             fix="let it return; keep what should run only as a script below: if __name__ == '__main__'",
         ) from ended
-    except BaseException as raised:
+    except Exception as raised:
         raise UserCodeFailed(
             f"{what} raised {type(raised).__name__}{_place(raised)}: {_first_line(raised)}",
             fix="mend that line; --verbose shows the whole stack trace",

@@ -6,7 +6,7 @@ is in the owner: whatever ends the owner closes that end, and the guard then sto
 folder it was told to remove. Closing the pipe on purpose is how the owner itself stops the child, so there is one
 way down and it is exercised on every run.
 
-A Python child of ours needs no guard: it watches its own standard input (:func:`exit_when_orphaned`).
+A Python child of ours needs no guard: it watches its own standard input (``traffic/worker.py``).
 
 The guard runs this very file as a script in a bare interpreter, so it imports the standard library alone.
 """
@@ -19,9 +19,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -87,21 +86,6 @@ class LeashedProcess:
         if self._guard.stdin is not None:
             self._guard.stdin.close()
         return self._guard.wait(timeout_s)
-
-
-def exit_when_orphaned(on_orphaned: Callable[[], None] | None = None) -> None:
-    """Make this process end as soon as its standard input closes: its owner has let go of it, or died."""
-
-    def watch() -> None:
-        # The raw descriptor: a thread blocked inside sys.stdin's own lock would stall the interpreter's exit.
-        while os.read(0, 4096):
-            pass
-        if on_orphaned is not None:
-            on_orphaned()
-        else:
-            os._exit(0)
-
-    threading.Thread(target=watch, name="leash", daemon=True).start()
 
 
 def _die_with_parent() -> None:

@@ -34,7 +34,6 @@ class Probe:
 
     def __init__(self, config: ClientConfig, topic: str, *, clock: Clock) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tailrace-probe-")
-        self.latest: Snapshot | None = None
         self._finished = False
         self._worker = Worker(
             "tailrace.traffic.probe_worker",
@@ -88,8 +87,7 @@ class Probe:
         if "finished" in answer:
             self._finished = True
             return None
-        self.latest = Snapshot(**answer)
-        return self.latest
+        return Snapshot(**answer)
 
     def close(self) -> None:
         """Stop reading."""
