@@ -59,7 +59,7 @@ def test_nothing_is_alive_after_it_was_ended(tmp_path: Path, mark: str, moment: 
             stderr=out,
             stdout=subprocess.DEVNULL,
             # A shell makes its background jobs deaf to Ctrl-C, and so would be everything that they start.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
     with demo:
         wait_until(lambda: moment in err.read_text(), 90, f"{moment!r} in its output")
