@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tailrace.demo.fraud import pipeline as fraud
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import create_topic
 from tailrace.latency.clock import Clock
 from tailrace.latency.schedule import NS_PER_S
 from tailrace.traffic.load import Load
-from tailrace.traffic.payments import SCHEMA
 from tailrace.traffic.probe import Probe
 
 PARTITIONS = 2
@@ -110,7 +110,7 @@ def run_query(lane: str, servers: str, name: str, checkpoint: str) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    payments = raw.selectExpr(f"from_json(cast(value as string), '{SCHEMA}') as p").select("p.*")
+    payments = raw.selectExpr(f"from_json(cast(value as string), '{fraud.source.schema}') as p").select("p.*")
     totals = payments.groupBy("card").agg(
         *(_last(column) for column in ("payment_id", "sent_ns")),
     )

@@ -51,11 +51,13 @@ def test_every_lane_is_measured_and_nothing_is_lost(tmp_path: Path, mark: str) -
 )
 def test_nothing_is_alive_after_it_was_ended(tmp_path: Path, mark: str, moment: str, end: signal.Signals) -> None:
     err = tmp_path / "err"
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     with err.open("w") as out:
         demo = subprocess.Popen(
             [*TAILRACE, "demo", "--seconds", "1", "--warmup", "1", "--rate", "200"],
             cwd=tmp_path,
-            env=environment({"TAILRACE_TEST_MARK": mark}),
+            env=environment({"TAILRACE_TEST_MARK": mark, "TMPDIR": str(temporary)}),
             stderr=out,
             stdout=subprocess.DEVNULL,
             # A shell makes its background jobs deaf to Ctrl-C, and so would be everything that they start.
@@ -69,3 +71,4 @@ def test_nothing_is_alive_after_it_was_ended(tmp_path: Path, mark: str, moment: 
     assert code == (-signal.SIGKILL if end is signal.SIGKILL else 130)
     wait_until(lambda: not marked_processes(mark), 10, "no broker, JVM or Python process of it is alive")
     assert "Traceback" not in err.read_text()
+    assert not [left.name for left in temporary.iterdir() if left.name.startswith("tailrace")]

@@ -1,6 +1,5 @@
 """The demo from start to end."""
 
-import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,40 +38,39 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     # Refused now rather than after a minute of measuring.
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
-    with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder:
-        screen.say("Starting a Kafka broker of its own ...")
-        with own_broker(screen.say) as broker:
-            plan = Plan(
-                broker.bootstrap_servers,
-                options.rate_per_s,
-                options.seconds,
-                options.warmup_s,
-                options.partitions,
-            )
-            screen.say(
-                f"{options.rate_per_s:,.0f} payments/s, {options.partitions} partitions, "
-                f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
-            )
-            results["floor"] = floor_lane(plan, partial(screen.show, "floor"))
-            screen.done("floor", results["floor"])
-            spark = session(
-                "tailrace-demo",
-                master=f"local[{max(options.partitions, 2)}]",
-                conf={"spark.ui.enabled": "false"},
-                announce=screen.say,
-            )
-            try:
-                for mode in (Mode.REALTIME, Mode.MICROBATCH):
-                    lane = str(mode)
-                    run = RunOptions(
-                        mode,
-                        broker.bootstrap_servers,
-                        Path(folder) / lane,
-                        options.checkpoint_every,
-                        options.trigger_every,
-                    )
-                    results[lane] = pipeline_lane(plan, pipeline, run, partial(screen.show, lane))
-                    screen.done(lane, results[lane])
-            finally:
-                spark.stop()
+    screen.say("Starting a Kafka broker of its own ...")
+    with own_broker(screen.say) as broker:
+        plan = Plan(
+            broker.bootstrap_servers,
+            options.rate_per_s,
+            options.seconds,
+            options.warmup_s,
+            options.partitions,
+        )
+        screen.say(
+            f"{options.rate_per_s:,.0f} payments/s, {options.partitions} partitions, "
+            f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
+        )
+        results["floor"] = floor_lane(plan, partial(screen.show, "floor"))
+        screen.done("floor", results["floor"])
+        spark = session(
+            "tailrace-demo",
+            master=f"local[{max(options.partitions, 2)}]",
+            conf={"spark.ui.enabled": "false"},
+            announce=screen.say,
+        )
+        try:
+            for mode in (Mode.REALTIME, Mode.MICROBATCH):
+                lane = str(mode)
+                run = RunOptions(
+                    mode,
+                    broker.bootstrap_servers,
+                    broker.scratch / lane,
+                    options.checkpoint_every,
+                    options.trigger_every,
+                )
+                results[lane] = pipeline_lane(plan, pipeline, run, partial(screen.show, lane))
+                screen.done(lane, results[lane])
+        finally:
+            spark.stop()
     return {lane: results[lane] for lane in ("floor", "microbatch", "realtime")}

@@ -74,6 +74,13 @@ class Broker:
         """The address that clients connect to."""
         return self.record.bootstrap_servers
 
+    @property
+    def scratch(self) -> Path:
+        """A folder for whatever is needed as long as the broker and no longer: it goes when the broker goes."""
+        folder = Path(self.record.folder) / "scratch"
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def stop(self) -> None:
         """End the broker and remove its data."""
         self._process.stop()

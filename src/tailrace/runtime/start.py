@@ -106,7 +106,6 @@ def start_pipeline(
         if partitions is None:
             asked = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(pipeline.source.topic_names)}
             partitions = sum(topics_by_spark(spark, dict(pipeline.source.options) | asked).values())
-        shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
         schema = parsed_schema(pipeline.source)
         if config is not None:
             require_fitting_records(config, pipeline.source, schema)
@@ -121,7 +120,7 @@ def start_pipeline(
                 .outputMode("update")
             )
 
-        return _start(build, spark, pipeline.name, options, checkpoint, shuffle_partitions, rebuild=ours)
+        return _start(build, spark, pipeline.name, options, checkpoint, partitions, rebuild=ours)
     except BaseException:
         checkpoint.release()
         raise
@@ -159,14 +158,13 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     checkpoint = Checkpoint(location or default_location(name))
     checkpoint.acquire(Owner(name, topics, told.options.get("topic", told.format)))
     try:
-        shuffle_partitions = _shuffle_partitions(options, checkpoint, partitions)
         spark = frame.sparkSession
 
         def build(on: SparkSession) -> DataStreamWriter:
             moved = engine.writer_on(writer, on)
             return _in_update_mode(moved, told.output_mode, name, options.mode)
 
-        return _start(build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False)
+        return _start(build, spark, name, options, checkpoint, partitions, rebuild=False)
     except BaseException:
         checkpoint.release()
         raise
@@ -178,7 +176,7 @@ def _start(
     name: str,
     options: RunOptions,
     checkpoint: Checkpoint,
-    shuffle_partitions: int | None,
+    partitions: int | None,
     *,
     rebuild: bool,
 ) -> RunningQuery:
@@ -186,14 +184,14 @@ def _start(
     realtime = options.mode is Mode.REALTIME
     if realtime:
         checkpoint.require_format_2()
-    own = _query_session(spark, options, checkpoint, shuffle_partitions)
+    own = _query_session(spark, options, checkpoint, partitions)
     writer = build(own)
     slots = _slots(engine.writer_frame(writer))
     if realtime:
         refuse_unworkable(engine.explicit_settings(own), shuffles=len(slots.stages) - 1 if slots else 0)
         if slots is not None and slots.required > engine.task_slots(spark) and rebuild:
             spark = _rebuilt(spark, slots)
-            return _start(build, spark, name, options, checkpoint, shuffle_partitions, rebuild=False)
+            return _start(build, spark, name, options, checkpoint, partitions, rebuild=False)
         if slots is not None:
             require_slots(slots, engine.task_slots(spark))
     try:
@@ -252,7 +250,7 @@ def _is_kept(key: str) -> bool:
 
 
 def _query_session(
-    spark: SparkSession, options: RunOptions, checkpoint: Checkpoint, shuffle_partitions: int | None
+    spark: SparkSession, options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None
 ) -> SparkSession:
     """A session for this one query: the user's settings, and the soft ones wherever they set nothing."""
     if not engine.has_kafka_connector(spark):
@@ -267,12 +265,9 @@ def _query_session(
     chosen = engine.explicit_settings(own)
     local = checkpoint.path is not None and is_local(chosen)
     soft = query_settings(realtime=options.mode is Mode.REALTIME, local=local)
+    shuffle_partitions = _shuffle_partitions(options, chosen, checkpoint) or source_partitions
     if shuffle_partitions is not None:
-        soft[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
-    pinned = checkpoint.pinned_shuffle_partitions()
-    if pinned is not None:
-        # Spark itself restores what the checkpoint says; slots must be counted with that number.
-        own.conf.set(SHUFFLE_PARTITIONS, str(pinned))
+        own.conf.set(SHUFFLE_PARTITIONS, str(shuffle_partitions))
     for key, value in soft.items():
         if key not in chosen:
             own.conf.set(key, value)
@@ -294,8 +289,8 @@ def _choose(own: SparkSession, key: str, value: str) -> None:
         ) from fixed
 
 
-def _shuffle_partitions(options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None) -> int | None:
-    """How many tasks read each shuffle: what the checkpoint pins, else the user's, else as many as the source has."""
+def _shuffle_partitions(options: RunOptions, chosen: Mapping[str, str], checkpoint: Checkpoint) -> int | None:
+    """How many tasks read each shuffle: what the checkpoint pins, else what the user set, if either did."""
     pinned = checkpoint.pinned_shuffle_partitions()
     asked = options.conf.get(SHUFFLE_PARTITIONS)
     if asked is not None and not (asked.isdigit() and int(asked) > 0):
@@ -306,9 +301,11 @@ def _shuffle_partitions(options: RunOptions, checkpoint: Checkpoint, source_part
             why="the state in it is divided into that many parts for good",
             fix=f"--shuffle-partitions {pinned}, or a fresh checkpoint: --checkpoint DIR",
         )
-    if asked is not None:
-        return int(asked)
-    return pinned if pinned is not None else source_partitions
+    if pinned is not None:
+        # Spark itself restores what the checkpoint says; slots must be counted with that number.
+        return pinned
+    value = chosen.get(SHUFFLE_PARTITIONS)
+    return int(value) if value is not None else None
 
 
 def _slots(frame: DataFrame) -> Slots | None:

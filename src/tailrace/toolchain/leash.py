@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -36,7 +36,6 @@ class LeashedProcess:
         command: Sequence[str],
         *,
         output: IO[bytes],
-        env: Mapping[str, str] | None = None,
         grace_s: float = 3.0,
         remove: Path | None = None,
         keep_open: Sequence[int] = (),
@@ -46,7 +45,6 @@ class LeashedProcess:
         Args:
             command: The program and its arguments.
             output: Where the child's standard output and error go.
-            env: The child's environment; the owner's own by default.
             grace_s: How long the child may take to end after SIGTERM before it is killed.
             remove: A folder that the guard deletes once the child has ended.
             keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
@@ -67,7 +65,6 @@ class LeashedProcess:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=dict(env) if env is not None else None,
             pass_fds=tuple(keep_open),
             start_new_session=True,
         )

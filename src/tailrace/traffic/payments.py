@@ -5,10 +5,6 @@ from collections.abc import Callable
 
 SEQUENCE_FIELD = "payment_id"
 SENT_FIELD = "sent_ns"
-SCHEMA = (
-    "payment_id long, card string, amount double, country string, home_country string, merchant string, "
-    "minute_of_day int, sent_ns long"
-)
 
 _COUNTRIES = ("DE", "FR", "GB", "US", "BR", "IN", "JP", "NG")
 _MERCHANTS = ("grocery", "fuel", "travel", "electronics", "gambling", "jewellery", "pharmacy", "streaming")

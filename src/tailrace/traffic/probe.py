@@ -1,6 +1,5 @@
 """The probe: an ordinary consumer of the output topic, which is where latency is measured."""
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +32,7 @@ class Probe:
     """A running probe on a topic that nothing else has written to before."""
 
     def __init__(self, config: ClientConfig, topic: str, *, clock: Clock) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tailrace-probe-")
-        self._finished = False
+        self._samples: Path | None = None
         self._worker = Worker(
             "tailrace.traffic.probe_worker",
             {
@@ -44,13 +42,8 @@ class Probe:
                 "clock_offset_ns": clock.offset_ns,
                 "sequence_field": SEQUENCE_FIELD,
                 "sent_field": SENT_FIELD,
-                "samples_file": str(self._samples_file),
             },
         )
-
-    @property
-    def _samples_file(self) -> Path:
-        return Path(self._folder.name) / "samples.npz"
 
     def watch(self, until: Callable[[Snapshot], bool], on_snapshot: Callable[[Snapshot], None]) -> None:
         """Follow what arrives until ``until`` says that it is enough."""
@@ -65,14 +58,17 @@ class Probe:
         """Sum up the records ``first`` to ``end``, waiting at most ``timeout_s`` for those still on their way."""
         self._worker.tell({"first": first, "end": end, "timeout_s": timeout_s})
         deadline = time.monotonic() + timeout_s + 15
-        while not self._finished:
+        while self._samples is None:
             if time.monotonic() > deadline:
                 raise MeasurementFailed("the probe did not hand over its samples in time")
             snapshot = self._next(1.0)
             if snapshot is not None:
                 on_snapshot(snapshot)
-        with np.load(self._samples_file) as samples:
-            sequences, latencies = samples["sequences"], samples["latencies"]
+        try:
+            with np.load(self._samples) as samples:
+                sequences, latencies = samples["sequences"], samples["latencies"]
+        finally:
+            self._samples.unlink()
         _, first_arrivals = np.unique(sequences, return_index=True)
         return lane_result(
             latencies[first_arrivals],
@@ -85,14 +81,13 @@ class Probe:
         if answer is None:
             return None
         if "finished" in answer:
-            self._finished = True
+            self._samples = Path(answer["finished"])
             return None
         return Snapshot(**answer)
 
     def close(self) -> None:
         """Stop reading."""
         self._worker.close()
-        self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self

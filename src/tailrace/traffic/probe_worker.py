@@ -1,6 +1,7 @@
 """The process that reads a topic as any consumer would and notes when each record arrived."""
 
 import json
+import tempfile
 import time
 from array import array
 from typing import Any
@@ -89,10 +90,10 @@ class _Reader:
         sequences = np.array(self.sequences, dtype=np.int64)
         latencies = np.array(self.latencies, dtype=np.int64)
         inside = (sequences >= first) & (sequences < end)
-        path = self.orders.settings["samples_file"]
-        with open(path, "wb") as file:  # noqa: PTH123 - numpy wants an open file, to keep the name as it is
+        # Made at the last moment and removed by the owner as soon as it is read: a killed run leaves no file behind.
+        with tempfile.NamedTemporaryFile(prefix="tailrace-samples-", suffix=".npz", delete=False) as file:
             np.savez(file, sequences=sequences[inside], latencies=latencies[inside])
-        self.orders.reply({"finished": path})
+        self.orders.reply({"finished": file.name})
 
 
 def main() -> None:

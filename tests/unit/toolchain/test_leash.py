@@ -164,12 +164,3 @@ def test_a_killed_guard_takes_the_child_with_it(scene: Scene, wait_until: WaitUn
 def test_ctrl_c_in_the_owners_terminal_does_not_reach_the_child(scene: Scene) -> None:
     with scene.leashed(WAITING) as process:
         assert os.getsid(process.pid) == process.pid != os.getsid(0)
-
-
-def test_the_environment_is_the_one_given(tmp_path: Path) -> None:
-    with (tmp_path / "output").open("wb") as output:
-        code = "import os; print(os.environ.get('GIVEN'), 'HOME' in os.environ)"
-        process = LeashedProcess([sys.executable, "-c", code], output=output, env={"GIVEN": "yes"})
-        process._guard.wait(20)
-        process.stop()
-    assert (tmp_path / "output").read_text() == "yes False\n"

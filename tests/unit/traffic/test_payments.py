@@ -1,9 +1,10 @@
 import json
 from collections import Counter
 
-from tailrace.traffic.payments import SCHEMA, SENT_FIELD, SEQUENCE_FIELD, payment_maker
+from tailrace.demo.fraud import pipeline
+from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD, payment_maker
 
-COLUMNS = dict(column.split() for column in SCHEMA.split(", "))
+COLUMNS = dict(column.split() for column in str(pipeline.source.schema).split(", "))
 PYTHON_TYPES = {"long": int, "int": int, "double": float, "string": str}
 
 
