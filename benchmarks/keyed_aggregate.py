@@ -110,7 +110,7 @@ def run_query(lane: str, servers: str, name: str, checkpoint: str) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    payments = raw.selectExpr(f"from_json(cast(value as string), '{fraud.source.schema}') as p").select("p.*")
+    payments = raw.selectExpr(f"from_json(cast(value as string), '{fraud.sources[0].schema}') as p").select("p.*")
     totals = payments.groupBy("card").agg(
         *(_last(column) for column in ("payment_id", "sent_ns")),
     )

@@ -52,6 +52,81 @@ class WriterSettings:
     """By lower-case name, as Spark compares them."""
 
 
+class RecordCounts:
+    """How many records a running query has read, in all tasks that have ended so far."""
+
+    def __init__(self, check: Any) -> None:
+        self._check = check
+
+    def good(self) -> int:
+        """The records that could be read."""
+        return int(self._value().get("", 0))
+
+    def malformed(self) -> dict[str, int]:
+        """The records that could not, by reason."""
+        return {reason: number for reason, number in sorted(self._value().items()) if reason}
+
+    def _value(self) -> dict[str, int]:
+        return {str(reason): int(number) for reason, number in dict(self._check.counts().value()).items()}
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """How records are read, and what happens to one that cannot be.
+
+    Attributes:
+        format: ``json``, ``string`` or ``bytes``.
+        schema: The columns in a record, as JSON.
+        json_options: Options of Spark's JSON reader.
+        policy: ``dead-letter``, ``drop`` or ``fail``.
+        pipeline: The pipeline's name, for dead letters.
+        dead_letter_topic: Their topic.
+        producer: The configuration of the Kafka producer that writes them.
+    """
+
+    format: str
+    schema: str
+    json_options: Mapping[str, str]
+    policy: str
+    pipeline: str
+    dead_letter_topic: str | None
+    producer: Mapping[str, str]
+
+
+def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
+    """The good records of a frame read from Kafka, their content in the column ``record``, and the counts of all."""
+    spark = raw.sparkSession
+    records = _tailrace(spark).Records
+    made = records.check(
+        _classic(spark),
+        check.format,
+        check.schema,
+        dict(check.json_options),
+        check.policy,
+        check.pipeline,
+        check.dead_letter_topic,
+        dict(check.producer),
+    )
+    return DataFrame(records.read(raw._jdf, made), spark), RecordCounts(made)
+
+
+def carry_lineage(frame: DataFrame) -> DataFrame:
+    """The same rows with the hidden columns of their records, as far as its operators can carry them."""
+    return DataFrame(_tailrace(frame.sparkSession).Lineage.carry(frame._jdf), frame.sparkSession)
+
+
+def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
+    """The frame with a column of Kafka headers instead of its hidden columns and of the user's headers in ``own``."""
+    made = _tailrace(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
+    return DataFrame(made, frame.sparkSession)
+
+
+def end_after_batch(query: StreamingQuery) -> None:
+    """Let a query complete the batch that it is in, its checkpoint included, and then end."""
+    spark = SparkSession.builder.getOrCreate()
+    _tailrace(spark).Queries.endAfterBatch(query._jsq)
+
+
 def clone_session(spark: SparkSession) -> SparkSession:
     """A session with the same views and settings whose later settings are its own."""
     return SparkSession(spark.sparkContext, _classic(spark).cloneSession())
@@ -99,6 +174,32 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
         raise _unanswered(options, failed) from failed
     finally:
         admin.close(jvm.java.time.Duration.ZERO)
+
+
+def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: str) -> bool:
+    """Make a topic through Spark's own Kafka client; return False where it is there already.
+
+    Raises:
+        BrokerUnreachable: It did not answer, or did not make it.
+    """
+    jvm = _jvm(spark)
+    client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(client)
+    except (PySparkException, Py4JError) as refused:
+        raise _unanswered(options, refused) from refused
+    try:
+        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+        if admin.listTopics().names().get(5, seconds).contains(topic):
+            return False
+        by_default = jvm.java.util.Optional.empty()
+        request = jvm.org.apache.kafka.clients.admin.NewTopic(topic, by_default, by_default)
+        admin.createTopics([request]).all().get(15, seconds)
+    except (PySparkException, Py4JError) as failed:
+        raise _unanswered(options, failed) from failed
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)
+    return True
 
 
 def streaming_plan(frame: DataFrame) -> Operator:
@@ -150,8 +251,10 @@ def writer_frame(writer: DataStreamWriter) -> DataFrame:
     return frame
 
 
-def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int) -> DataStreamWriter:
+def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int, once: bool) -> DataStreamWriter:
     """The writer with the trigger of a mode. PySpark's type stubs do not know the real-time one yet."""
+    if once and not realtime:
+        return writer.trigger(availableNow=True)
     trigger: Any = writer.trigger
     interval = f"{interval_ms} milliseconds"
     triggered: DataStreamWriter = trigger(realTime=interval) if realtime else trigger(processingTime=interval)
@@ -220,6 +323,11 @@ def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
 
 def _jvm(spark: SparkSession) -> Any:
     return spark._jvm
+
+
+def _tailrace(spark: SparkSession) -> Any:
+    """The engine's own objects."""
+    return _jvm(spark).org.apache.spark.sql.tailrace
 
 
 def _classic(spark: SparkSession) -> Any:

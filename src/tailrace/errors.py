@@ -7,7 +7,8 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
   x ToolchainError          the machine lacks something
     + JavaMissing           + JavaUnusable
     + JarMissing            + JarCorrupt          + JarLockInvalid
-    + VersionUnsupported
+    + VersionUnsupported    + EngineMissing       + EngineBuildFailed
+    + EngineMismatch
   x KafkaError              the broker or its topics
     + BrokerUnreachable     + BrokerStartFailed   + BrokerNotRunning
     + BrokerAlreadyRunning  + BrokerUnnamed       + PortTaken
@@ -23,6 +24,7 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
     + CheckpointFormatOld
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
+    + RecordMalformed       + DeadLettersFailed
   x MeasurementFailed       a load or a probe could not do its work
 """
 
@@ -96,6 +98,24 @@ class VersionUnsupported(ToolchainError):
     """The installed PySpark is not one that Tailrace has been tested with."""
 
     code = "VERSION_UNSUPPORTED"
+
+
+class EngineMissing(ToolchainError):
+    """The engine's jar is not in the package, or the running Spark was started without it."""
+
+    code = "ENGINE_MISSING"
+
+
+class EngineBuildFailed(ToolchainError):
+    """The engine's sources could not be compiled."""
+
+    code = "ENGINE_BUILD_FAILED"
+
+
+class EngineMismatch(ToolchainError):
+    """The running Spark has the engine of another version of Tailrace."""
+
+    code = "ENGINE_MISMATCH"
 
 
 class KafkaError(TailraceError):
@@ -257,6 +277,18 @@ class QueryFailed(TailraceError):
     """The query ended with an error while it ran."""
 
     code = "QUERY_FAILED"
+
+
+class RecordMalformed(QueryFailed):
+    """A record could not be read, and the pipeline is to end at the first such record."""
+
+    code = "RECORD_MALFORMED"
+
+
+class DeadLettersFailed(QueryFailed):
+    """Dead letters could not be written, so the query ended rather than lose them."""
+
+    code = "DEAD_LETTERS_FAILED"
 
 
 class MeasurementFailed(TailraceError):

@@ -6,7 +6,8 @@ Definitions are plain frozen data. Making one starts nothing, needs no Spark and
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,19 +17,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+FORMATS = ("json", "string", "bytes")
+POLICIES = ("dead-letter", "fail", "drop")
+RESERVED_PREFIX = "__tailrace_"
+"""Columns that begin so are Tailrace's own."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _OWNED_SOURCE_OPTIONS = {
     "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
     "subscribe": "give the topics as KafkaSource's first argument",
-    "subscribepattern": "give the topics as KafkaSource's first argument",
+    "subscribepattern": "use KafkaSource(pattern=...)",
     "assign": "give the topics as KafkaSource's first argument",
     "startingoffsets": "use KafkaSource(starting=...)",
+    "startingtimestamp": "use KafkaSource(starting=...)",
+    "startingoffsetsbytimestamp": "use KafkaSource(starting=...)",
+    "includeheaders": "use KafkaSource(metadata=...), which has them",
+}
+_OWNED_JSON_OPTIONS = {
+    "mode": "use Pipeline(malformed=...)",
+    "columnnameofcorruptrecord": "use Pipeline(malformed=...): malformed records go to the dead letters",
 }
 _OWNED_SINK_OPTIONS = {
     "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
-    "topic": "give the topic as KafkaSink's first argument",
+    "topic": "give the topic as KafkaSink's first argument, or a column with KafkaSink(topic_column=...)",
+    "includeheaders": "use KafkaSink(headers=...)",
     "checkpointlocation": "pass --checkpoint or checkpoint= when you run the pipeline",
     "kafka.transactional.id": "leave it out: Spark's Kafka sink never opens a transaction, so it cannot work",
 }
@@ -45,80 +59,179 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Records of one or more Kafka topics, parsed from JSON into columns.
+    """Records of one or more Kafka topics, as columns.
 
     Attributes:
-        topics: One topic, or several.
-        schema: The columns in each record: a DDL string (``"id string, amount double"``) or a ``StructType``.
-        starting: Where the very first run begins: ``"latest"``, ``"earliest"``, or offsets per topic and partition
-            (``{"payments": {"0": 17, "1": -2}}``, where -2 is the earliest and -1 the latest). Later runs go on
-            from their checkpoint.
+        topics: One topic, or several; or none where ``pattern`` names them.
+        schema: The columns in each JSON record: a DDL string (``"id string, amount double"``) or a ``StructType``. A
+            column declared ``not null`` must be there in every record. Records in another format have no schema.
+        pattern: A regular expression (Java's); every topic whose whole name it matches is read.
+        format: ``"json"``; or ``"string"`` or ``"bytes"``, which give one column, ``value``.
+        starting: Where the very first run begins: ``"latest"``, ``"earliest"``, a ``datetime`` with its time zone, or
+            offsets per topic and partition (``{"payments": {"0": 17, "1": -2}}``, where -2 is the earliest and -1 the
+            latest). Later runs go on from their checkpoint.
+        metadata: The name of a column to add, a struct of the record's ``topic``, ``partition``, ``offset``,
+            ``timestamp``, ``key`` and ``headers``.
+        event_time: The timestamp column that says when a record happened; Kafka's own timestamp by default. It goes
+            into the lineage headers.
+        json_options: Options of Spark's JSON reader, such as ``timestampFormat``.
         options: Any option of Spark's Kafka source; those of the Kafka client itself begin with ``kafka.``.
     """
 
-    topics: str | Sequence[str]
-    schema: "str | StructType"
-    starting: str | Mapping[str, Mapping[str, int]] = "latest"
+    topics: str | Sequence[str] = ()
+    schema: "str | StructType | None" = None
+    _: KW_ONLY
+    pattern: str | None = None
+    format: str = "json"
+    starting: "str | datetime | Mapping[str, Mapping[str, int]]" = "latest"
+    metadata: str | None = None
+    event_time: str | None = None
+    json_options: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         names = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
-        _require_topics(names)
         object.__setattr__(self, "topics", names)
-        if isinstance(self.schema, str) and not self.schema.strip():
-            raise SchemaInvalid("the source's schema is empty", fix='name the columns: schema="id string, ..."')
+        if self.pattern is None:
+            _require_topics(names)
+        else:
+            _require_pattern(self.pattern, names)
+        self._require_format()
+        self._require_starting()
+        _require_column_name(self.metadata, "metadata")
+        object.__setattr__(
+            self, "json_options", _checked_options(self.json_options, _OWNED_JSON_OPTIONS, "json_options")
+        )
+        object.__setattr__(self, "options", _checked_options(self.options, _OWNED_SOURCE_OPTIONS, "KafkaSource"))
+
+    def _require_format(self) -> None:
+        if self.format not in FORMATS:
+            raise DefinitionError(f"format={self.format!r} is no format", fix=f"use one of {', '.join(FORMATS)}")
+        if self.format != "json":
+            if self.schema is not None or self.json_options or self.event_time is not None:
+                raise DefinitionError(
+                    f"format={self.format!r} gives one column, value: no schema, event_time or json_options",
+                    fix="leave them out, or use format='json'",
+                )
+            return
+        if self.schema is None or (isinstance(self.schema, str) and not self.schema.strip()):
+            raise SchemaInvalid(
+                "the source's schema is empty",
+                fix='name the columns: schema="id string, ..."; or read the records as they are: format="string"',
+            )
+
+    def _require_starting(self) -> None:
         if isinstance(self.starting, str) and self.starting not in ("latest", "earliest"):
             raise OptionRefused(
                 f"starting={self.starting!r} is not a place in a topic",
-                fix='use "latest", "earliest", or offsets such as {"payments": {"0": 17}}',
+                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
             )
-        object.__setattr__(self, "options", _checked_options(self.options, _OWNED_SOURCE_OPTIONS, "KafkaSource"))
+        if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
+            raise OptionRefused(
+                f"starting={self.starting} has no time zone",
+                why="the same words mean another moment on another machine",
+                fix="datetime(..., tzinfo=timezone.utc)",
+            )
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics as a tuple, also where one name was given."""
+        """The topics as a tuple, also where one name was given; empty where a pattern names them."""
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
 
     @property
-    def starting_offsets(self) -> str:
+    def in_words(self) -> str:
+        """The topics as a person would name them."""
+        return ", ".join(self.topic_names) if self.pattern is None else f"topics like {self.pattern}"
+
+    @property
+    def subscription(self) -> dict[str, str]:
+        """The topics in the words of Spark's Kafka source."""
+        return {"subscribe": ",".join(self.topic_names)} if self.pattern is None else {"subscribePattern": self.pattern}
+
+    @property
+    def starting_options(self) -> dict[str, str]:
         """``starting`` in the words of Spark's Kafka source."""
-        return self.starting if isinstance(self.starting, str) else json.dumps(self.starting)
+        if isinstance(self.starting, datetime):
+            # A partition without a record since then has nothing to read yet: Spark would fail there by default.
+            return {
+                "startingTimestamp": str(int(self.starting.timestamp() * 1000)),
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+        return {"startingOffsets": self.starting if isinstance(self.starting, str) else json.dumps(self.starting)}
 
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """A Kafka topic that every row of the result is written to, as a JSON object of all its columns.
+    """Where the rows of the result go: one Kafka record each, by default a JSON object of all columns.
 
     Attributes:
-        topic: The topic.
+        topic: The topic. With ``topic_column`` too, the topic of the rows in which that column is null.
         key: The column whose value becomes the record's key; without one, records have no key.
+        topic_column: The column that names each row's topic; it is not written.
+        value: The string or binary column that is written as it is, instead of JSON.
+        headers: The record's headers: header names and the columns they are taken from; or one column of type
+            ``array<struct<key string, value binary>>``, which is then not part of the JSON.
+        event_time: The timestamp column that the lineage headers are to carry as event time.
         options: Any option of Spark's Kafka sink; those of the Kafka producer itself begin with ``kafka.``.
     """
 
-    topic: str
+    topic: str | None = None
     key: str | None = None
+    _: KW_ONLY
+    topic_column: str | None = None
+    value: str | None = None
+    headers: str | Mapping[str, str] | None = None
+    event_time: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        _require_topics((self.topic,))
+        if self.topic is not None:
+            _require_topics((self.topic,))
+        elif self.topic_column is None:
+            raise DefinitionError(
+                "the sink names no topic", fix='KafkaSink("decisions", ...) or KafkaSink(topic_column="target", ...)'
+            )
+        if isinstance(self.headers, Mapping):
+            taken = sorted(name for name in self.headers if name.startswith("tailrace."))
+            if taken:
+                raise DefinitionError(
+                    f"the header {taken[0]!r} is Tailrace's own",
+                    fix="use a name without tailrace.",
+                )
+            object.__setattr__(self, "headers", dict(self.headers))
         object.__setattr__(self, "options", _checked_options(self.options, _OWNED_SINK_OPTIONS, "KafkaSink"))
+
+    @property
+    def in_words(self) -> str:
+        """The topics as a person would name them."""
+        named = [self.topic] if self.topic else []
+        return " or ".join([*named, *([f"the topic in {self.topic_column}"] if self.topic_column else [])])
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An ordinary DataFrame function between a Kafka source and a Kafka sink.
+    """An ordinary DataFrame function between Kafka sources and a Kafka sink.
 
     Attributes:
         name: Names the query and its checkpoint folder.
-        source: Where records come from.
+        source: Where records come from; several sources give the function several DataFrames.
         transform: Takes the parsed records as a DataFrame and returns what is to be written.
         sink: Where the result goes.
+        malformed: What happens to a record that cannot be read: ``"dead-letter"`` writes it, unchanged, to a topic of
+            its own; ``"drop"`` only counts it; ``"fail"`` ends the query.
+        dead_letters: The topic for dead letters; ``<name>.dead-letters`` by default. It is made if it is not there.
+        lineage: Whether each output record carries its origin and event time in headers ``tailrace.*``. Without,
+            nobody can tell from which record an output came, or how old it is.
     """
 
     name: str
-    source: KafkaSource
-    transform: "Callable[[DataFrame], DataFrame]"
+    source: "KafkaSource | Sequence[KafkaSource]"
+    transform: "Callable[..., DataFrame]"
     sink: KafkaSink
+    _: KW_ONLY
+    malformed: str = "dead-letter"
+    dead_letters: str | None = None
+    lineage: bool = True
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -127,26 +240,78 @@ class Pipeline:
                 why="it names the checkpoint folder and the query",
                 fix="use letters, digits, dot, dash and underscore",
             )
-        for given, wanted, role in (
-            (self.source, KafkaSource, "source"),
-            (self.sink, KafkaSink, "sink"),
-        ):
-            if not isinstance(given, wanted):
+        self._require_types()
+        if self.malformed not in POLICIES:
+            raise DefinitionError(
+                f"pipeline {self.name!r}: malformed={self.malformed!r} is nothing that can be done with a record",
+                fix=f"use one of {', '.join(POLICIES)}",
+            )
+        if self.dead_letters is not None:
+            _require_topics((self.dead_letters,))
+            if self.malformed != "dead-letter":
                 raise DefinitionError(
-                    f"pipeline {self.name!r}: {role}= is a {type(given).__name__}, not a {wanted.__name__}",
-                    fix=f"{role}=tr.{wanted.__name__}(...)",
+                    f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
+                    fix="leave one of them out",
                 )
+        for topic, role in ((self.sink.topic, "writes"), (self.dead_letter_topic, "sends its dead letters")):
+            if topic is not None and any(_reads(source, topic) for source in self.sources):
+                raise DefinitionError(
+                    f"pipeline {self.name!r} {role} to topic {topic!r}, which it also reads",
+                    why="every record it writes would come back to it for ever",
+                    fix="write to another topic",
+                )
+
+    @property
+    def sources(self) -> tuple[KafkaSource, ...]:
+        """The sources as a tuple, also where there is one."""
+        return (self.source,) if isinstance(self.source, KafkaSource) else tuple(self.source)
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """The topic for dead letters, if there are to be any."""
+        if self.malformed != "dead-letter":
+            return None
+        return self.dead_letters or f"{self.name}.dead-letters"
+
+    def _require_types(self) -> None:
+        if not isinstance(self.source, KafkaSource):
+            given = list(self.source) if isinstance(self.source, list | tuple) else []
+            if not given or not all(isinstance(each, KafkaSource) for each in given):
+                raise DefinitionError(
+                    f"pipeline {self.name!r}: source= is a {type(self.source).__name__}, not a KafkaSource",
+                    fix="source=tr.KafkaSource(...), or a list of them",
+                )
+            object.__setattr__(self, "source", tuple(given))
+        if not isinstance(self.sink, KafkaSink):
+            raise DefinitionError(
+                f"pipeline {self.name!r}: sink= is a {type(self.sink).__name__}, not a KafkaSink",
+                fix="sink=tr.KafkaSink(...)",
+            )
         if not callable(self.transform):
             raise DefinitionError(
                 f"pipeline {self.name!r}: transform= is a {type(self.transform).__name__}, not a function",
                 fix="pass a function that takes a DataFrame and returns one",
             )
-        if self.sink.topic in self.source.topic_names:
-            raise DefinitionError(
-                f"pipeline {self.name!r} writes to topic {self.sink.topic!r}, which it also reads",
-                why="every record it writes would come back to it for ever",
-                fix="write to another topic",
-            )
+
+
+def _reads(source: KafkaSource, topic: str) -> bool:
+    if source.pattern is not None:
+        return re.fullmatch(source.pattern, topic) is not None
+    return topic in source.topic_names
+
+
+def _require_pattern(pattern: str, names: Sequence[str]) -> None:
+    if names:
+        raise DefinitionError("the source has topics and a pattern", fix="give one of them")
+    try:
+        re.compile(pattern)
+    except re.error as wrong:
+        raise DefinitionError(f"pattern={pattern!r} is no regular expression", why=str(wrong)) from wrong
+
+
+def _require_column_name(name: str | None, role: str) -> None:
+    if name is not None and (not name or name.startswith(RESERVED_PREFIX)):
+        raise DefinitionError(f"{role}={name!r} cannot be a column's name", fix=f'{role}="kafka"')
 
 
 def _require_topics(names: Sequence[str]) -> None:

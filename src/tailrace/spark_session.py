@@ -22,8 +22,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tailrace.errors import JavaUnusable, SettingRefused
-from tailrace.toolchain import check_pyspark, ensure_jars, ensure_java, pyspark_jars_dir, state_dir
+from tailrace import __version__
+from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused
+from tailrace.toolchain import check_pyspark, ensure_engine, ensure_jars, ensure_java, pyspark_jars_dir, state_dir
 from tailrace.tuning import Scope, soft_settings
 
 APP_NAME = "tailrace"
@@ -127,11 +128,12 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     """Start a JVM (or join the one that spark-submit started) and a context in it."""
     java = ensure_java(announce)
     jars = ensure_jars(java, ["connector"], announce)["connector"]
+    engine = ensure_engine(java, jars, announce)
     chosen = user_settings(wanted)
     chosen.setdefault("spark.app.name", APP_NAME)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
     settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
-    all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars)]
+    all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars), str(engine)]
     settings["spark.jars"] = ",".join(dict.fromkeys(all_jars))
     _prepare_environment(local=is_local(chosen))
     _quiet_loggers()
@@ -139,7 +141,33 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     for key, value in settings.items():
         conf.set(key, value)
     gateway = SparkContext._gateway or _launch(conf, java.home)
-    return SparkSession(SparkContext(gateway=gateway, conf=conf))
+    spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    require_engine(spark)
+    return spark
+
+
+def require_engine(spark: SparkSession) -> None:
+    """See that the running Spark has the engine, and the one that belongs to this Tailrace.
+
+    Raises:
+        EngineMissing: It has none.
+        EngineMismatch: It has another one.
+    """
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if loader.getResource("tailrace-engine.properties") is None:
+        raise EngineMissing(
+            "the running Spark has no Tailrace engine",
+            why="its session was made without one, and jars cannot be added once it runs",
+            fix="make the session with tr.session()",
+        )
+    version = str(jvm.org.apache.spark.sql.tailrace.Engine.version())
+    if version != __version__:
+        raise EngineMismatch(
+            f"the running Spark has the engine of Tailrace {version}, and this is Tailrace {__version__}",
+            why="another version's jar is in spark.jars or on Spark's class path",
+            fix="leave it out: tr.session() adds the right one",
+        )
 
 
 def _prepare_environment(*, local: bool) -> None:

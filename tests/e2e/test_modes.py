@@ -58,7 +58,7 @@ def test_stateless_results_equal_those_of_a_batch(spark: Any, kafka: Kafka, mode
     sent = payments(0, 300)
     expected = Counter(tuple(sorted(row.items())) for row in batch_result(spark, risky, sent))
     with start(kafka, here, mode, tmp_path / "c"):
-        kafka.send(here.source.topic_names[0], sent)
+        kafka.send(here.sources[0].topic_names[0], sent)
         received = kafka.receive_count(here.sink.topic, expected.total())
     assert Counter(tuple(sorted(value.items())) for _, value in received) == expected
     assert all(key == value["card"] for key, value in received)
@@ -73,7 +73,7 @@ def test_stateful_last_values_equal_those_of_a_batch(spark: Any, kafka: Kafka, m
         return dict(seen) == expected
 
     with start(kafka, here, mode, tmp_path / "c") as running:
-        kafka.send(here.source.topic_names[0], sent)
+        kafka.send(here.sources[0].topic_names[0], sent)
         kafka.receive(here.sink.topic, complete)
     # Two source partitions, and as many after the one shuffle.
     assert running.slots.stages == (2, 2)
@@ -84,7 +84,7 @@ def test_several_topics_and_a_struct_schema(spark: Any, kafka: Kafka, mode: str,
         [StructField("id", LongType()), StructField("card", StringType()), StructField("amount", DoubleType())]
     )
     here = pipeline(kafka, risky, schema=schema)
-    topics = [*here.source.topic_names, kafka.topic("more", partitions=1)]
+    topics = [*here.sources[0].topic_names, kafka.topic("more", partitions=1)]
     here = replace(here, source=replace(here.source, topics=topics))
     with start(kafka, here, mode, tmp_path / "c"):
         for number, topic in enumerate(topics):
@@ -140,7 +140,7 @@ def test_a_checkpoint_goes_from_mode_to_mode_without_loss(
         # Spark ends a query that does not find all of them free.
         expected = batch_result(spark, transform, sent)
         with start(kafka, here, each, tmp_path / "c"):
-            kafka.send(here.source.topic_names[0], more)
+            kafka.send(here.sources[0].topic_names[0], more)
             if transform is risky:
                 kafka.receive(here.sink.topic, lambda seen, want=expected: len(_distinct(seen)) == len(want))
             else:
@@ -159,7 +159,7 @@ def test_records_that_are_no_json_do_not_stop_a_query(spark: Any, kafka: Kafka, 
 
     here = pipeline(kafka, all_rows)
     with start(kafka, here, mode, tmp_path / "c"):
-        kafka.send(here.source.topic_names[0], [b"{broken", b"\xff\xfe", {"id": 1, "card": "c", "amount": 1.0}])
+        kafka.send(here.sources[0].topic_names[0], [b"{broken", b"\xff\xfe", {"id": 1, "card": "c", "amount": 1.0}])
         received = kafka.receive_count(here.sink.topic, 3)
     assert sorted(value.get("id", -1) for _, value in received) == [-1, -1, 1]
 

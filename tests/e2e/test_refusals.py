@@ -63,7 +63,7 @@ def test_two_runs_on_one_checkpoint(spark: Any, kafka: Kafka, mode: str, tmp_pat
 
 def test_a_checkpoint_of_format_1(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     here = pipeline(kafka, risky)
-    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 99.0}])
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 99.0}])
     old = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     running = tr.start(
         here, "microbatch", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", conf=old
@@ -90,7 +90,7 @@ def test_settings_that_cannot_work(spark: Any, kafka: Kafka, tmp_path: Path) -> 
 
 def test_changed_shuffle_partitions(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     here = pipeline(kafka, per_card)
-    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 1.0}])
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 1.0}])
     with start(kafka, here, mode, tmp_path / "c") as running:
         kafka.receive_count(here.sink.topic, 1)
         # At least one batch must be complete for the checkpoint to pin anything.
@@ -114,7 +114,7 @@ def test_a_schema_that_cannot_be_understood(spark: Any, kafka: Kafka, mode: str,
 
 def test_a_schema_that_fits_no_record(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     here = pipeline(kafka, risky, schema="order long, customer string, card string, amount double")
-    kafka.send(here.source.topic_names[0], [{"name": "x", "colour": "red"} for _ in range(10)])
+    kafka.send(here.sources[0].topic_names[0], [{"name": "x", "colour": "red"} for _ in range(10)])
     with pytest.raises(SchemaMismatch, match="has a column of the schema") as refused:
         start(kafka, here, mode, tmp_path / "c")
     assert "colour, name" in refused.value.why
@@ -145,7 +145,7 @@ def test_python_functions_run_in_micro_batch_and_are_refused_in_real_time(
         return amount / 2
 
     here = pipeline(kafka, lambda frame: frame.withColumn("half", half("amount")))
-    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
     with start(kafka, here, "microbatch", tmp_path / "c"):
         received = kafka.receive_count(here.sink.topic, 1)
     assert received[0][1]["half"] == 4.5
@@ -160,7 +160,7 @@ def test_an_exception_in_a_python_function_names_its_line(spark: Any, kafka: Kaf
 
     here = pipeline(kafka, lambda frame: frame.withColumn("bad", bad("amount")))
     running = start(kafka, here, "microbatch", tmp_path / "c")
-    kafka.send(here.source.topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
     with pytest.raises(UserCodeFailed, match=r"test_refusals.py line \d+ in bad: ZeroDivisionError") as failed:
         running.wait(timeout_s=60)
     assert "Traceback" in failed.value.detail
@@ -208,7 +208,7 @@ def test_partitions_are_asked_through_spark_where_only_java_can_connect(spark: A
 
 def test_starting_offsets_that_leave_a_partition_out(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     here = pipeline(kafka, risky)
-    topic = here.source.topic_names[0]
+    topic = here.sources[0].topic_names[0]
     partial = replace(here, source=replace(here.source, starting={topic: {"0": 0}}))
     with pytest.raises(OptionRefused, match=f"says nothing about {topic}-1"):
         start(kafka, partial, mode, tmp_path / "c")

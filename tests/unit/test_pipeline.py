@@ -51,7 +51,7 @@ def test_definitions_are_frozen() -> None:
 def test_a_pipeline_can_be_copied_with_a_change() -> None:
     made = pipeline()
     copy = dataclasses.replace(made, source=dataclasses.replace(made.source, topics="payments-2"))
-    assert copy.source.topic_names == ("payments-2",)
+    assert copy.sources[0].topic_names == ("payments-2",)
     assert copy.transform is made.transform
 
 

@@ -1,5 +1,6 @@
 """``tailrace run``: a pipeline until it ends or is told to end."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
 from tailrace.errors import OptionRefused
-from tailrace.pipeline import Mode
+from tailrace.pipeline import Mode, Pipeline
 
 
 def run(  # noqa: PLR0913 - a command has as many options as its users need
@@ -15,9 +16,12 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     *,
     mode: Annotated[Mode, typer.Option(help="How it runs; the pipeline is the same in both.")] = Mode.REALTIME,
     checkpoint_every: Annotated[
-        str,
-        typer.Option(help="Real time: how often progress is saved, 5s at least. Records never wait for it."),
-    ] = "5m",
+        str | None,
+        typer.Option(
+            help="Real time: how often progress is saved, 5m by default, 5s at least. Records never wait for it.",
+            show_default=False,
+        ),
+    ] = None,
     trigger_every: Annotated[
         str, typer.Option(help="Micro-batch: how often a batch starts; 0ms means one after the other.")
     ] = "0ms",
@@ -36,6 +40,12 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     shuffle_partitions: Annotated[
         int | None, typer.Option(min=1, help="Tasks after each shuffle; the source's partitions by default.")
     ] = None,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Process what is in the topics now, from their beginning unless told otherwise, and end."
+        ),
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -50,25 +60,41 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     settings = _settings(conf or [])
     if shuffle_partitions is not None:
         settings[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
-    options = RunOptions(mode, bootstrap_servers, checkpoint, checkpoint_every, trigger_every, master, settings)
+    options = RunOptions(mode, bootstrap_servers, checkpoint, checkpoint_every, trigger_every, master, settings, once)
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
     with stop_on_signals() as stop:
-        say(f"{pipeline.name}: {', '.join(pipeline.source.topic_names)} -> {pipeline.sink.topic}, {_how(mode)}")
+        say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(mode)}")
+        if running.lost_lineage:
+            say(f"lineage: {running.lost_lineage}")
         if mode is Mode.REALTIME:
             slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
             say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
         else:
             say(f"progress is saved with every batch in {running.checkpoint}")
-        say("Ctrl-C stops it.")
-        running.wait(stop=stop)
+        say("It ends when what is there now has been processed." if once else "Ctrl-C stops it.")
+        done = running.wait(stop=stop)
         summary = running.stop()
-    say(f"stopped after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
-    if mode is Mode.REALTIME:
+    ended = "done" if done else "stopped"
+    say(f"{ended} after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
+    if summary.malformed:
+        say(_malformed(pipeline, summary.malformed))
+    if mode is Mode.REALTIME and not done:
         say("Records since the last checkpoint were written and will be written again at the next start.")
     if json:
         print_json(asdict(summary))
+
+
+def _sources(pipeline: Pipeline) -> str:
+    return " + ".join(source.in_words for source in pipeline.sources)
+
+
+def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
+    """The records that could not be read, and where they are now."""
+    reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
+    where = f"now in {pipeline.dead_letter_topic}" if pipeline.dead_letter_topic else "dropped"
+    return f"{sum(counts.values()):,} records could not be read ({reasons}): {where}"
 
 
 def _how(mode: Mode) -> str:

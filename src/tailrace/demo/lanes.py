@@ -71,7 +71,7 @@ def pipeline_lane(plan: Plan, pipeline: Pipeline, options: RunOptions, show: Sho
     here = replace(
         pipeline,
         name=f"{pipeline.name}-{lane}",
-        source=replace(pipeline.source, topics=source),
+        source=replace(pipeline.sources[0], topics=source),
         sink=replace(pipeline.sink, topic=sink),
     )
     show(Moment("start", 0.0, 0.0, None))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as KafkaErrorCode
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -48,7 +49,8 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
             f"topic {name!r} exists with {existing[name]} partitions, not {partitions}",
             fix=f"use another name, or --partitions {existing[name]}",
         )
-    request = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
+    # -1: as many replicas as the brokers make by default.
+    request = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
     admin = AdminClient(dict(config))  # held by name: its answers die with it
     try:
         admin.create_topics([request], operation_timeout=10)[name].result(15)
@@ -83,6 +85,56 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
         raise unreachable(_address(config), _reason(failed)) from failed
     finally:
         consumer.close()
+
+
+def end_offsets(config: ClientConfig, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
+    """The offset after the last record that a consumer can see, of every partition of the topics.
+
+    The broker's own end also counts what marks the end of a transaction, which no consumer ever sees.
+
+    Raises:
+        BrokerUnreachable: No broker answered in time.
+    """
+    asked = {"group.id": "tailrace-look", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**config, **asked})
+    try:
+        return {
+            topic: {partition: _visible_end(consumer, topic, partition) for partition in range(count)}
+            for topic, count in counts.items()
+        }
+    except KafkaException as failed:
+        raise unreachable(_address(config), _reason(failed)) from failed
+    finally:
+        consumer.close()
+
+
+def _visible_end(consumer: Consumer, topic: str, partition: int) -> int:
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK_TIMEOUT_S)
+    look_back = 1
+    while high > low:
+        start = max(low, high - look_back)
+        consumer.assign([TopicPartition(topic, partition, start)])
+        last = _last_offset(consumer)
+        if last is not None:
+            return last + 1
+        if start == low:
+            break
+        look_back *= 100
+    return low
+
+
+def _last_offset(consumer: Consumer) -> int | None:
+    """The offset of the last record from where the consumer stands."""
+    last = None
+    while (record := consumer.poll(ASK_TIMEOUT_S)) is not None:
+        failed = record.error()
+        if failed is None:
+            last = record.offset()
+        elif failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
+            return last
+        else:
+            raise KafkaException(failed)
+    raise KafkaException(KafkaErrorCode(KafkaErrorCode._TIMED_OUT))  # noqa: SLF001
 
 
 def first_missing_partitions(starting: str, counts: Mapping[str, int]) -> list[str]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from tailrace.errors import (
     CheckpointFormatOld,
     CheckpointUnwritable,
+    DeadLettersFailed,
     QueryFailed,
     QueryRefused,
+    RecordMalformed,
     SettingRefused,
     SlotsMissing,
     TailraceError,
@@ -77,6 +79,41 @@ def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
     return QueryRefused(
         f"query {name!r} cannot run in real time: Spark does not support {plain} there",
         fix="leave that operation out, or run it with --mode microbatch",
+        detail=text,
+    )
+
+
+def _malformed(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return RecordMalformed(
+        f"{found.group(1)}, so query {name!r} ended",
+        why=found.group(2).strip(),
+        fix="mend what sends it; or let the pipeline go on without such records: malformed='dead-letter'",
+        detail=text,
+    )
+
+
+def _dead_letters(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return DeadLettersFailed(
+        f"query {name!r} ended because its dead letters could not be written to {found.group(1)}",
+        why=_root_cause(text),
+        fix="see that the topic is there and may be written to, and start it again: no record is lost",
+        detail=text,
+    )
+
+
+def _no_topic(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryFailed(
+        f"a row of query {name!r} has no topic: its topic column is null",
+        fix='fill that column, or name a topic for such rows: KafkaSink("other", topic_column=...)',
+        detail=text,
+    )
+
+
+def _topic_unknown(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return TopicMissing(
+        f"topic {found.group(1)!r}, which a row of query {name!r} is to be written to, does not exist",
+        why="the broker did not know it within the producer's patience",
+        fix=f"make it: tailrace broker topic {found.group(1)}; or correct the topic column",
         detail=text,
     )
 
@@ -166,6 +203,10 @@ _KNOWN = (
         re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL),
         _python_error,
     ),
+    _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
+    _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
+    _Known(re.compile(r"null topic present in the data", re.IGNORECASE), _no_topic),
+    _Known(re.compile(r"Topic (\S+) not present in metadata after"), _topic_unknown),
     _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
     _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),

@@ -30,32 +30,42 @@ class RunOptions:
         mode: Real time or micro-batch.
         bootstrap_servers: The brokers; None means the environment's or the development broker's.
         checkpoint: The checkpoint folder; None means ``.tailrace/checkpoints/<name>``.
-        checkpoint_every: Real time: how often progress is saved. Records never wait for it.
+        checkpoint_every: Real time: how often progress is saved. Records never wait for it. None means every 5 minutes;
+            in a bounded run, which can end only at such a moment, as often as Spark allows.
         trigger_every: Micro-batch: how often a batch starts; 0 means as soon as the last one is done.
         master: Where Spark runs, if a session has to be made.
         conf: Spark settings of the user's.
+        once: Whether to process what is there now and end.
     """
 
     mode: Mode
     bootstrap_servers: str | None = None
     checkpoint: str | Path | None = None
-    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY
+    checkpoint_every: str | None = None
     trigger_every: str = DEFAULT_TRIGGER_EVERY
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
     def __post_init__(self) -> None:
         parse_duration_ms(self.trigger_every, "--trigger-every")
-        parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
+        if self.checkpoint_every is not None:
+            parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
         if self.mode is Mode.REALTIME:
-            minimum = self.conf.get(_MINIMUM_KEY, str(REALTIME_MINIMUM_MS))
-            # Spark reads a bare number as milliseconds.
-            minimum_ms = parse_duration_ms(f"{minimum}ms" if minimum.isdigit() else minimum, _MINIMUM_KEY)
-            require_realtime_interval(self.interval_ms, minimum_ms)
+            require_realtime_interval(self.interval_ms, self._shortest_ms)
 
     @property
     def interval_ms(self) -> int:
         """The trigger's duration: a checkpoint interval in real time, the time between batches in micro-batch."""
         if self.mode is Mode.REALTIME:
-            return parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
+            if self.once and self.checkpoint_every is None:
+                return self._shortest_ms
+            return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
         return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    @property
+    def _shortest_ms(self) -> int:
+        """The shortest time between two checkpoints in real time."""
+        minimum = self.conf.get(_MINIMUM_KEY, str(REALTIME_MINIMUM_MS))
+        # Spark reads a bare number as milliseconds.
+        return parse_duration_ms(f"{minimum}ms" if minimum.isdigit() else minimum, _MINIMUM_KEY)

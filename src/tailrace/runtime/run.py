@@ -6,23 +6,26 @@ from pathlib import Path
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY
+from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY
 from tailrace.runtime.running import RunSummary, stop_on_signals
 from tailrace.runtime.start import start
 
 
-def run(
+def run(  # noqa: PLR0913 - one argument per choice of a user's
     what: Pipeline | DataStreamWriter,
     mode: Mode | str = Mode.REALTIME,
     *,
     bootstrap_servers: str | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY,
+    checkpoint_every: str | None = None,
     trigger_every: str = DEFAULT_TRIGGER_EVERY,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    once: bool = False,
 ) -> RunSummary:
     """Start a query as :func:`tailrace.start` does and wait until it ends, or Ctrl-C or SIGTERM stops it.
+
+    With ``once`` it ends by itself, when everything that was in the topics at its start has been processed.
 
     Returns:
         What it did.
@@ -39,6 +42,7 @@ def run(
         trigger_every=trigger_every,
         master=master,
         conf=conf,
+        once=once,
     )
     with stop_on_signals() as stop:
         running.wait(stop=stop)

@@ -4,23 +4,27 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
-from tailrace.engine import failure_text
+from tailrace.engine import RecordCounts, end_after_batch, failure_text, has_running_tasks
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.runtime.failure import translate_failure
 
+if TYPE_CHECKING:
+    from tailrace.runtime.bounded import Bound
+
 _LOOK_EVERY_S = 0.2
+_COUNTS_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -33,20 +37,35 @@ class RunSummary:
     batches: int
     input_rows: int
     checkpoint: str
+    malformed: Mapping[str, int]
+    """Records that could not be read, by reason, counted in the tasks that have ended; none is among them twice."""
 
 
 class RunningQuery:
     """A started query. It holds its checkpoint until it is stopped or has failed."""
 
     def __init__(
-        self, query: StreamingQuery, *, name: str, mode: Mode, checkpoint: Checkpoint, slots: Slots | None
+        self,
+        query: StreamingQuery,
+        *,
+        name: str,
+        mode: Mode,
+        checkpoint: Checkpoint,
+        slots: Slots | None,
+        counts: Sequence[RecordCounts] = (),
     ) -> None:
         self.query = query
         """PySpark's own handle, for everything that is not here."""
         self.name = name
         self.mode = mode
         self.slots = slots
+        self.lost_lineage = ""
+        """What of a record's origin its outputs do not carry although the pipeline asks for it, in words."""
+        self.bound: Bound | None = None
+        """Where it ends, if it is to end by itself."""
         self._checkpoint = checkpoint
+        self._counts = tuple(counts)
+        self._latest: Mapping[str, Any] | None = None
         self._started_at = time.monotonic()
         self._seen_batches: dict[int, int] = {}
 
@@ -69,11 +88,25 @@ class RunningQuery:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
         while self._still_runs():
+            self._end_if_done()
             remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
         self.raise_if_failed()
         return True
+
+    def _end_if_done(self) -> None:
+        """End a bounded run at the first checkpoint that has everything in it."""
+        if self.bound is None or self._latest is None or not self.bound.is_reached(self._latest):
+            return
+        if self.bound.is_idle(self._latest):
+            self.query.stop()
+        else:
+            # More has arrived, and the next batch has begun with it: what it processed must be saved, too.
+            end_after_batch(self.query)
+            with contextlib.suppress(PySparkException):  # told by raise_if_failed
+                self.query.awaitTermination()
+        self.bound = None
 
     def _still_runs(self) -> bool:
         """Whether it runs, noting what it has done meanwhile."""
@@ -106,6 +139,7 @@ class RunningQuery:
             self._note_progress()
         try:
             self.query.stop()
+            self._await_last_counts()
         except (PySparkException, Py4JError, OSError) as failed:
             raise QueryFailed(f"query {self.name!r} could not be stopped", why=str(failed).splitlines()[0]) from failed
         finally:
@@ -123,7 +157,22 @@ class RunningQuery:
             len(self._seen_batches),
             sum(self._seen_batches.values()),
             self.checkpoint,
+            self._malformed(),
         )
+
+    def _malformed(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
+            for counts in self._counts:
+                for reason, number in counts.malformed().items():
+                    total[reason] = total.get(reason, 0) + number
+        return total
+
+    def _await_last_counts(self) -> None:
+        """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
+        deadline = time.monotonic() + _COUNTS_TIMEOUT_S
+        while self._counts and has_running_tasks(self.query) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def _note_progress(self) -> None:
         """Remember each completed batch; Spark itself keeps only the last hundred."""
@@ -133,6 +182,7 @@ class RunningQuery:
             rows = batch.get("numInputRows", batch.get("_numInputRows", 0))
             if number is not None:
                 self._seen_batches[int(number)] = int(rows or 0)
+                self._latest = batch
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -21,31 +22,33 @@ from tailrace.errors import (
     ToolchainError,
 )
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
-from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import first_missing_partitions, partition_counts
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots, count_slots, require_slots
-from tailrace.plan.sources import source_topics, topics_by_spark
+from tailrace.plan.sources import source_topics
+from tailrace.runtime.bounded import Bound
 from tailrace.runtime.failure import translate_failure
-from tailrace.runtime.frames import parsed_schema, require_fitting_records, result_frame
-from tailrace.runtime.options import DEFAULT_CHECKPOINT_EVERY, DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
+from tailrace.runtime.frames import pipeline_frame
+from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
+from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning
 from tailrace.runtime.running import RunningQuery
-from tailrace.spark_session import has_context, is_local, session, user_settings
+from tailrace.runtime.source_frame import record_schema
+from tailrace.spark_session import has_context, is_local, require_engine, session, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings, refuse_unworkable
 
 _CONFIRM_TIMEOUT_S = 60.0
 
 
-def start(
+def start(  # noqa: PLR0913 - one argument per choice of a user's
     what: Pipeline | DataStreamWriter,
     mode: Mode | str = Mode.REALTIME,
     *,
     bootstrap_servers: str | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: str = DEFAULT_CHECKPOINT_EVERY,
+    checkpoint_every: str | None = None,
     trigger_every: str = DEFAULT_TRIGGER_EVERY,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    once: bool = False,
 ) -> RunningQuery:
     """Check a pipeline, or any streaming query, and start it.
 
@@ -55,10 +58,13 @@ def start(
         bootstrap_servers: The brokers of a pipeline; by default ``TAILRACE_BOOTSTRAP_SERVERS``, or the running
             development broker.
         checkpoint: The checkpoint folder; ``.tailrace/checkpoints/<name>`` by default.
-        checkpoint_every: Real time: how often progress is saved, 5 s at least. Records never wait for it.
+        checkpoint_every: Real time: how often progress is saved, ``"5m"`` by default and 5 s at least. Records never
+            wait for it.
         trigger_every: Micro-batch: how often a batch starts.
         master: Where Spark runs, if no Spark is running yet; by default this machine, with the slots needed.
         conf: Spark settings; they win over Tailrace's own.
+        once: Process what is in a pipeline's topics now, from their beginning unless a checkpoint or ``starting`` says
+            otherwise, and end.
 
     Returns:
         The running query. Stop it with ``stop()``, or wait for it with ``wait()``.
@@ -74,6 +80,7 @@ def start(
         trigger_every,
         master,
         dict(conf or {}),
+        once,
     )
     if isinstance(what, Pipeline):
         return start_pipeline(what, options)
@@ -90,57 +97,54 @@ def start_pipeline(
 ) -> RunningQuery:
     """Check and start a pipeline."""
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
-    config = client_config(servers, pipeline.source.options)
-    partitions: int | None = None
-    if config is not None:
-        counts = partition_counts(config, pipeline.source.topic_names)
-        partitions = sum(counts.values())
-        _require_every_offset(pipeline, counts)
-    sink_config = client_config(servers, pipeline.sink.options)
-    if sink_config is not None:
-        partition_counts(sink_config, [pipeline.sink.topic])
+    if options.once:
+        pipeline = from_the_beginning(pipeline)
+    topics = PipelineTopics(pipeline, servers)
+    topics.require_sink()
+    sources = topics.sources()
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
-    checkpoint.acquire(Owner(pipeline.name, pipeline.source.topic_names, pipeline.sink.topic))
+    names = sorted({name for counts in sources or () for name in counts} or set(topics.named))
+    checkpoint.acquire(Owner(pipeline.name, tuple(names), pipeline.sink.in_words))
     try:
+        schemas = [record_schema(source) for source in pipeline.sources]
+        partitions = sum(sum(counts.values()) for counts in sources) if sources is not None else None
         spark, ours = _spark_for(options, partitions, announce)
-        if partitions is None:
-            asked = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(pipeline.source.topic_names)}
-            partitions = sum(topics_by_spark(spark, dict(pipeline.source.options) | asked).values())
-        schema = parsed_schema(pipeline.source)
-        if config is not None:
-            require_fitting_records(config, pipeline.source, schema)
+        if sources is None:
+            sources = topics.sources_by(spark)
+            partitions = sum(sum(counts.values()) for counts in sources)
+        topics.require_dead_letters(spark, announce)
+        topics.require_fitting_records(sources, schemas)
+        bound = _bound(topics, sources) if options.once and options.mode is Mode.REALTIME else None
 
-        def build(on: SparkSession) -> DataStreamWriter:
-            frame = result_frame(pipeline, on, servers, schema)
-            return (
-                frame.writeStream.format("kafka")
-                .options(**pipeline.sink.options)
-                .option("kafka.bootstrap.servers", servers)
-                .option("topic", pipeline.sink.topic)
-                .outputMode("update")
-            )
+        def build(on: SparkSession) -> _Query:
+            frame = pipeline_frame(pipeline, on, servers)
+            writer = frame.rows.writeStream.format("kafka").options(**pipeline.sink.options)
+            if pipeline.sink.topic_column is None:
+                writer = writer.option("topic", str(pipeline.sink.topic))
+            writer = writer.option("kafka.bootstrap.servers", servers).outputMode("update")
+            return _Query(writer, frame.counts, frame.lost)
 
-        return _start(build, spark, pipeline.name, options, checkpoint, partitions, rebuild=ours)
+        running = _start(build, spark, pipeline.name, options, checkpoint, partitions, rebuild=ours)
     except BaseException:
         checkpoint.release()
         raise
+    running.bound = bound
+    return running
 
 
-def _require_every_offset(pipeline: Pipeline, counts: Mapping[str, int]) -> None:
-    """Refuse starting offsets that leave a partition out, as Spark would once it runs."""
-    if isinstance(pipeline.source.starting, str):
-        return
-    missing = first_missing_partitions(pipeline.source.starting_offsets, counts)
-    if missing:
-        raise OptionRefused(
-            f"starting= of pipeline {pipeline.name!r} says nothing about {', '.join(missing)}",
-            why="Spark wants an offset for every partition of every topic",
-            fix="add them; -2 is the earliest and -1 the latest offset",
-        )
+def _bound(topics: PipelineTopics, sources: Sequence[Mapping[str, int]]) -> Bound:
+    """The end of a bounded run: what is there now."""
+    return Bound(topics.end_offsets(sources), lambda: topics.end_offsets(sources))
 
 
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     """Check and start any streaming query, on a session of its own."""
+    if options.once and options.mode is Mode.REALTIME:
+        raise OptionRefused(
+            "a DataStreamWriter cannot be run once in real time",
+            why="where it has to end is known only of a tr.Pipeline",
+            fix='mode="microbatch", or write it as a tr.Pipeline',
+        )
     told = engine.writer_settings(writer)
     name = told.options.get("queryname") or "query"
     location = options.checkpoint or told.options.get("checkpointlocation")
@@ -160,9 +164,9 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     try:
         spark = frame.sparkSession
 
-        def build(on: SparkSession) -> DataStreamWriter:
+        def build(on: SparkSession) -> _Query:
             moved = engine.writer_on(writer, on)
-            return _in_update_mode(moved, told.output_mode, name, options.mode)
+            return _Query(_in_update_mode(moved, told.output_mode, name, options.mode))
 
         return _start(build, spark, name, options, checkpoint, partitions, rebuild=False)
     except BaseException:
@@ -170,8 +174,17 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
         raise
 
 
+@dataclass(frozen=True)
+class _Query:
+    """A query that is ready to start."""
+
+    writer: DataStreamWriter
+    counts: tuple[engine.RecordCounts, ...] = ()
+    lost_lineage: str = ""
+
+
 def _start(
-    build: Callable[[SparkSession], DataStreamWriter],
+    build: Callable[[SparkSession], _Query],
     spark: SparkSession,
     name: str,
     options: RunOptions,
@@ -185,8 +198,8 @@ def _start(
     if realtime:
         checkpoint.require_format_2()
     own = _query_session(spark, options, checkpoint, partitions)
-    writer = build(own)
-    slots = _slots(engine.writer_frame(writer))
+    built = build(own)
+    slots = _slots(engine.writer_frame(built.writer))
     if realtime:
         refuse_unworkable(engine.explicit_settings(own), shuffles=len(slots.stages) - 1 if slots else 0)
         if slots is not None and slots.required > engine.task_slots(spark) and rebuild:
@@ -195,15 +208,17 @@ def _start(
         if slots is not None:
             require_slots(slots, engine.task_slots(spark))
     try:
-        query = (
-            engine.with_trigger(writer, realtime=realtime, interval_ms=options.interval_ms)
-            .queryName(name)
-            .option("checkpointLocation", checkpoint.location)
-            .start()
+        writer = engine.with_trigger(
+            built.writer, realtime=realtime, interval_ms=options.interval_ms, once=options.once
         )
+        if realtime and options.once:
+            # A bounded run ends right after a checkpoint, which must be on disk by then.
+            writer = writer.option("asyncProgressTrackingEnabled", "false")
+        query = writer.queryName(name).option("checkpointLocation", checkpoint.location).start()
     except PySparkException as refused:
         raise translate_failure(name, str(refused)) from refused
-    running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots)
+    running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots, counts=built.counts)
+    running.lost_lineage = built.lost_lineage
     try:
         _confirm(running)
     except BaseException:
@@ -259,6 +274,7 @@ def _query_session(
             why="its session was made without one, and jars cannot be added once it runs",
             fix="make the session with tr.session()",
         )
+    require_engine(spark)
     own = engine.clone_session(spark)
     for key, value in options.conf.items():
         _choose(own, key, value)

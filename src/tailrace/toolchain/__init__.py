@@ -1,5 +1,6 @@
 """Java, the jars and the installed PySpark: what this machine needs before anything can run."""
 
+from tailrace.toolchain.engine_jar import ensure_engine, package_engine
 from tailrace.toolchain.jarlock import Jar, read_lock
 from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, mend_jars
 from tailrace.toolchain.java import Java, ensure_java, find_java
@@ -12,12 +13,14 @@ __all__ = [
     "Java",
     "cache_dir",
     "check_pyspark",
+    "ensure_engine",
     "ensure_jars",
     "ensure_java",
     "find_java",
     "jar_paths",
     "jar_status",
     "mend_jars",
+    "package_engine",
     "pyspark_jars_dir",
     "pyspark_version",
     "read_lock",

@@ -4,7 +4,7 @@ from collections import Counter
 from tailrace.demo.fraud import pipeline
 from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD, payment_maker
 
-COLUMNS = dict(column.split() for column in str(pipeline.source.schema).split(", "))
+COLUMNS = dict(column.split() for column in str(pipeline.sources[0].schema).split(", "))
 PYTHON_TYPES = {"long": int, "int": int, "double": float, "string": str}
 
 

@@ -1,0 +1,97 @@
+package org.apache.spark.sql.tailrace
+
+import java.{util => ju}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.atomic.AtomicReference
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.kafka.clients.producer.{Callback, ProducerRecord, RecordMetadata}
+import org.apache.kafka.common.header.Header
+import org.apache.kafka.common.header.internals.RecordHeader
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.util.ArrayData
+import org.apache.spark.sql.kafka010.tailrace.SharedProducer
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Dead letters could not be written: the records they hold must not be lost, so the task fails. */
+class DeadLettersFailedException(message: String, cause: Throwable) extends RuntimeException(message, cause)
+
+/**
+ * Writes bad records to a topic of their own, from within the task that found them.
+ *
+ * A task succeeds, and so a checkpoint is made, only after every dead letter has been acknowledged: what a crash
+ * interrupts is read again. So a dead letter may come twice, and never not at all.
+ */
+case class DeadLetters(pipeline: String, topic: String, producer: Map[String, String]) {
+  @transient private lazy val failed = new AtomicReference[Throwable]
+  @transient private lazy val shared: SharedProducer = acquire()
+  @transient private var used = false
+
+  def send(
+      malformed: Malformed,
+      value: Array[Byte],
+      key: Array[Byte],
+      headers: ArrayData,
+      sourceTopic: UTF8String,
+      partition: Int,
+      offset: Long,
+      timestampMicros: Long): Unit = {
+    val kept = new ju.ArrayList[Header]()
+    var attempt = 1L
+    if (headers != null) {
+      var index = 0
+      while (index < headers.numElements()) {
+        val header = headers.getStruct(index, 2)
+        val name = header.getUTF8String(0).toString
+        val bytes = header.getBinary(1)
+        kept.add(new RecordHeader(name, bytes))
+        if (name == DeadLetters.Attempt && bytes != null) attempt = new String(bytes, UTF_8).toLongOption.getOrElse(0L) + 1
+        index += 1
+      }
+    }
+    Seq(
+      "tailrace.topic" -> sourceTopic.toString,
+      "tailrace.partition" -> partition.toString,
+      "tailrace.offset" -> offset.toString,
+      "tailrace.event_time" -> Math.floorDiv(timestampMicros, 1000L).toString,
+      "tailrace.reason" -> malformed.reason,
+      "tailrace.error" -> malformed.error,
+      "tailrace.pipeline" -> pipeline,
+      "tailrace.time" -> System.currentTimeMillis().toString,
+      DeadLetters.Attempt -> attempt.toString
+    ).foreach { case (name, text) => kept.add(new RecordHeader(name, text.getBytes(UTF_8))) }
+    used = true
+    shared.producer.send(
+      new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, kept),
+      new Callback {
+        override def onCompletion(metadata: RecordMetadata, error: Exception): Unit =
+          if (error != null) failed.compareAndSet(null, error)
+      })
+  }
+
+  /** Asked before each record, so that a task does not go on for minutes after a letter was refused. */
+  def raiseIfFailed(): Unit = if (used && failed.get != null) {
+    throw new DeadLettersFailedException(s"dead letters could not be written to $topic", failed.get)
+  }
+
+  private def acquire(): SharedProducer = {
+    val acquired = SharedProducer.acquire(producer.asInstanceOf[Map[String, Object]].asJava)
+    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit] { context =>
+      try {
+        if (!context.isInterrupted() && !context.isFailed()) {
+          acquired.producer.flush()
+          raiseIfFailed()
+        }
+      } finally {
+        acquired.release()
+      }
+    })
+    acquired
+  }
+}
+
+object DeadLetters {
+  val Attempt = "tailrace.attempt"
+}

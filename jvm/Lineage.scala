@@ -1,0 +1,140 @@
+package org.apache.spark.sql.tailrace
+
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, IsNull, Literal, NamedExpression}
+import org.apache.spark.sql.catalyst.expressions.aggregate.Last
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
+import org.apache.spark.sql.catalyst.optimizer.InlineCTE
+import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.classic.Dataset
+import org.apache.spark.sql.types._
+
+/**
+ * Carries a record's coordinates through the user's plan.
+ *
+ * The source's frame has four columns more than the user sees. They are hidden by the Project that the user's function
+ * gets, so nothing in that function can name, select or lose them. Afterwards this rewrites the analysed plan so
+ * that every operator hands them on.
+ */
+object Lineage {
+  val Topic = "__tailrace_topic"
+  val Partition = "__tailrace_partition"
+  val Offset = "__tailrace_offset"
+  val EventTime = "__tailrace_event_time"
+
+  private val Types: Seq[(String, DataType)] =
+    Seq(Topic -> StringType, Partition -> IntegerType, Offset -> LongType, EventTime -> TimestampType)
+  private val Names: Set[String] = Types.map(_._1).toSet
+
+  private[tailrace] val HeadersType =
+    ArrayType(StructType(Seq(StructField("key", StringType), StructField("value", BinaryType))))
+
+  /** The same rows with as many of the hidden columns as can be carried to the end, after the user's own. */
+  def carry(frame: DataFrame): DataFrame = {
+    val analysed = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
+    val inlined = if (analysed.exists(_.isInstanceOf[WithCTE])) InlineCTE(alwaysInline = true)(analysed) else analysed
+    val carried = rewrite(inlined)
+    Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], carried)
+  }
+
+  /** The frame with a column of Kafka headers made of the hidden columns and, before them, the user's own headers. */
+  def withHeaders(frame: DataFrame, into: String, own: String): DataFrame = {
+    val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
+    val found = hidden(plan).map(attribute => attribute.name -> attribute).toMap
+    def column(name: String, otherwise: DataType) = found.getOrElse(name, Literal(null, otherwise))
+    val eventTime = column(EventTime, TimestampType)
+    val ownHeaders =
+      if (own == null) Literal(null, HeadersType) else plan.output.find(_.name == own).getOrElse(Literal(null, HeadersType))
+    val headers = StaticInvoke(
+      classOf[LineageHeaders],
+      HeadersType,
+      "of",
+      Seq(
+        ownHeaders,
+        column(Topic, StringType),
+        column(Partition, IntegerType),
+        column(Offset, LongType),
+        IsNull(eventTime),
+        eventTime),
+      propagateNull = false)
+    val all = plan.output.filterNot(attribute => Names(attribute.name) || attribute.name == own) :+ Alias(headers, into)()
+    Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], Project(all, plan))
+  }
+
+  /** The hidden columns of a plan's output; of two with one name, as a join of two streams has, the first. */
+  private def hidden(plan: LogicalPlan): Seq[Attribute] =
+    Types.flatMap { case (name, _) => plan.output.find(_.name == name) }
+
+  private def rewrite(node: LogicalPlan): LogicalPlan = {
+    val children = node.children.map(rewrite)
+    val untouched = children.zip(node.children).forall { case (now, before) => now.fastEquals(before) }
+    if (untouched && !children.exists(hidden(_).nonEmpty)) {
+      node
+    } else {
+      node match {
+        case project: Project => carryThrough(project, children.head)
+        case aggregate: Aggregate => carryEventTime(aggregate, children.head)
+        case Distinct(child) =>
+          // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
+          carryEventTime(Aggregate(child.output, child.output, child), children.head)
+        case union: Union => carryBeside(union, children)
+        case expand: Expand =>
+          val carried = hidden(children.head)
+          expand.copy(
+            projections = expand.projections.map(_ ++ carried),
+            output = expand.output ++ carried,
+            child = children.head)
+        case other => carryWhereTheyPass(other, children)
+      }
+    }
+  }
+
+  private def carryThrough(project: Project, child: LogicalPlan): LogicalPlan = {
+    val already = project.projectList.map(_.name).toSet
+    val missing = hidden(child).filterNot(attribute => already(attribute.name))
+    project.copy(projectList = project.projectList ++ missing, child = child)
+  }
+
+  /** Coordinates end at an aggregate; the event time of the record that caused an update goes on. */
+  private def carryEventTime(aggregate: Aggregate, child: LogicalPlan): LogicalPlan =
+    hidden(child).find(_.name == EventTime) match {
+      case Some(eventTime) =>
+        val last = Alias(Last(eventTime, ignoreNulls = true).toAggregateExpression(), EventTime)()
+        aggregate.copy(aggregateExpressions = aggregate.aggregateExpressions :+ last, child = child)
+      case None => aggregate.withNewChildren(Seq(child))
+    }
+
+  /** A union goes by position: every side gets the same hidden columns, null where it has none. */
+  private def carryBeside(union: Union, children: Seq[LogicalPlan]): LogicalPlan = {
+    val sides = children.zip(union.children).map { case (now, before) =>
+      val found = hidden(now).map(attribute => attribute.name -> attribute).toMap
+      val columns: Seq[NamedExpression] = Types.map { case (name, kind) =>
+        found.getOrElse(name, Alias(Literal(null, kind), name)())
+      }
+      Project(before.output ++ columns, now)
+    }
+    union.copy(children = sides)
+  }
+
+  /**
+   * Most operators hand on what their child gives. One that takes whole rows instead (a Python function over
+   * partitions, a typed map) must not see the hidden columns, and they end there.
+   */
+  private def carryWhereTheyPass(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = {
+    val passing = node match {
+      case _: SetOperation => None
+      case _ =>
+        val moved = node.withNewChildren(children)
+        if (hidden(moved).nonEmpty) Some(moved) else None
+    }
+    passing match {
+      case Some(moved) =>
+        val wanted = node.output ++ hidden(moved)
+        if (moved.output.map(_.exprId) == wanted.map(_.exprId)) moved else Project(wanted, moved)
+      case None =>
+        node.withNewChildren(children.zip(node.children).map { case (now, before) =>
+          if (hidden(now).isEmpty) now else Project(before.output, now)
+        })
+    }
+  }
+}

@@ -1,0 +1,48 @@
+package org.apache.spark.sql.tailrace
+
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
+import org.apache.spark.unsafe.types.UTF8String
+
+/** For `StaticInvoke`, which looks for a class and its static method. */
+class LineageHeaders
+
+/** The headers of one output record, as the Kafka sink wants them: built per record, so with as little as possible. */
+object LineageHeaders {
+  private val Topic = UTF8String.fromString("tailrace.topic")
+  private val Partition = UTF8String.fromString("tailrace.partition")
+  private val Offset = UTF8String.fromString("tailrace.offset")
+  private val EventTime = UTF8String.fromString("tailrace.event_time")
+
+  /** Every value is text: the topic's name, or a decimal number; the event time in milliseconds since 1970. */
+  def of(
+      own: ArrayData,
+      topic: UTF8String,
+      partition: Int,
+      offset: Long,
+      withoutEventTime: Boolean,
+      eventTimeMicros: Long): ArrayData = {
+    val before = if (own == null) 0 else own.numElements()
+    val headers = new Array[Any](before + (if (topic == null) 0 else 3) + (if (withoutEventTime) 0 else 1))
+    var next = 0
+    while (next < before) {
+      headers(next) = own.getStruct(next, 2)
+      next += 1
+    }
+    if (topic != null) {
+      headers(next) = header(Topic, topic.getBytes)
+      headers(next + 1) = header(Partition, decimal(partition))
+      headers(next + 2) = header(Offset, decimal(offset))
+      next += 3
+    }
+    if (!withoutEventTime) headers(next) = header(EventTime, decimal(Math.floorDiv(eventTimeMicros, 1000L)))
+    new GenericArrayData(headers)
+  }
+
+  private def header(name: UTF8String, value: Array[Byte]): InternalRow = new GenericInternalRow(Array[Any](name, value))
+
+  private def decimal(number: Long): Array[Byte] = java.lang.Long.toString(number).getBytes(UTF_8)
+}

@@ -1,0 +1,116 @@
+package org.apache.spark.sql.tailrace
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.expressions.json.JsonToStructsEvaluator
+import org.apache.spark.sql.catalyst.util.ArrayData
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.unsafe.types.UTF8String
+
+/** A record that could not be read, where the pipeline asks for that to be the end of it. */
+class RecordMalformedException(message: String) extends RuntimeException(message)
+
+/** Why a record is bad: a word for programs and a sentence for people. */
+case class Malformed(reason: String, error: String)
+
+/**
+ * Turns one record's bytes into columns, or says what is wrong with it and does what the policy wants.
+ *
+ * One copy of it works in each task, called by one thread.
+ */
+case class RecordCheck(
+    format: String,
+    schema: StructType,
+    jsonOptions: Map[String, String],
+    timeZone: String,
+    failing: Boolean,
+    deadLetters: Option[DeadLetters],
+    counts: RecordCounts) {
+
+  /** What a good record looks like to the plan: columns that the user declared as never null are not null. */
+  def content: StructType = schema
+
+  private val required: Array[Int] = schema.fields.zipWithIndex.collect { case (field, at) if !field.nullable => at }
+
+  // FAILFAST: Spark's own parser says what is wrong, instead of a row of nulls.
+  @transient private lazy val json =
+    JsonToStructsEvaluator(
+      jsonOptions + ("mode" -> "FAILFAST"), schema.asNullable, "", Some(timeZone), variantAllowDuplicateKeys = false)
+
+  def accept(
+      value: Array[Byte],
+      key: Array[Byte],
+      headers: ArrayData,
+      topic: UTF8String,
+      partition: Int,
+      offset: Long,
+      timestampMicros: Long): InternalRow = {
+    deadLetters.foreach(_.raiseIfFailed())
+    val found = read(value)
+    found match {
+      case Right(row) =>
+        counts.accept()
+        row
+      case Left(malformed) =>
+        if (failing) {
+          throw new RecordMalformedException(
+            s"record $topic-$partition@$offset is malformed: ${malformed.reason}: ${malformed.error}")
+        }
+        deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros))
+        counts.refuse(malformed.reason)
+        null
+    }
+  }
+
+  private def read(value: Array[Byte]): Either[Malformed, InternalRow] = format match {
+    case "bytes" => Right(new GenericInternalRow(Array[Any](value)))
+    case "string" => text(value).map(line => new GenericInternalRow(Array[Any](line)))
+    case _ =>
+      if (value == null) Left(Malformed("null_value", "the record has no value, so no JSON in it"))
+      else text(value).flatMap(parse)
+  }
+
+  private def text(value: Array[Byte]): Either[Malformed, UTF8String] =
+    if (value == null) {
+      Right(null)
+    } else {
+      val line = UTF8String.fromBytes(value)
+      if (line.isValid) Right(line) else Left(Malformed("not_utf8", "its bytes are not UTF-8 text"))
+    }
+
+  private def parse(line: UTF8String): Either[Malformed, InternalRow] =
+    try {
+      val row = json.evaluate(line).asInstanceOf[InternalRow]
+      if (row == null) Left(Malformed("not_an_object", "its JSON is empty, or not an object")) else complete(row)
+    } catch {
+      case NonFatal(refused) => Left(Malformed(reasonOf(refused), RecordCheck.innermost(refused)))
+    }
+
+  private def reasonOf(refused: Throwable): String =
+    if (RecordCheck.causes(refused).exists(_.isInstanceOf[com.fasterxml.jackson.core.JacksonException])) "not_json"
+    else "wrong_type"
+
+  private def complete(row: InternalRow): Either[Malformed, InternalRow] = {
+    var index = 0
+    while (index < required.length) {
+      if (row.isNullAt(required(index))) {
+        return Left(Malformed("missing_column", s"column ${schema.fields(required(index)).name} is null or missing"))
+      }
+      index += 1
+    }
+    Right(row)
+  }
+}
+
+object RecordCheck {
+  private def causes(thrown: Throwable): Seq[Throwable] =
+    Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20).toSeq
+
+  /** The innermost message, in one line. */
+  private def innermost(thrown: Throwable): String = {
+    val messages = causes(thrown).map(_.getMessage).filter(text => text != null && text.trim.nonEmpty)
+    messages.lastOption.getOrElse(thrown.getClass.getSimpleName).trim.linesIterator.next().take(500)
+  }
+}

@@ -1,0 +1,69 @@
+package org.apache.spark.sql.tailrace
+
+import java.{util => ju}
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.expressions.{Alias, Expression, IsNotNull, Literal}
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke
+import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
+import org.apache.spark.sql.classic.{Dataset, SparkSession}
+import org.apache.spark.sql.types._
+
+/** A topic's records as columns, every one of them accounted for. */
+object Records {
+  val Record = "record"
+
+  /** The columns that Spark's Kafka source gives, in the order in which [[RecordCheck.accept]] takes them. */
+  private val Taken = Seq("value", "key", "headers", "topic", "partition", "offset", "timestamp")
+
+  /**
+   * The good records of a frame that was read from Kafka, with their content in the column `record`.
+   *
+   * The check stands in a Project as an expression that is not deterministic, so the optimizer neither moves nor
+   * repeats it: each record is parsed once, and a bad one is handed over exactly where it is found.
+   */
+  def read(raw: DataFrame, check: RecordCheck): DataFrame = {
+    val session = raw.sparkSession.asInstanceOf[SparkSession]
+    val plan = raw.asInstanceOf[Dataset[_]].queryExecution.analyzed
+    val byName = plan.output.map(attribute => attribute.name -> attribute).toMap
+    val withoutHeaders = Literal(null, Lineage.HeadersType)
+    val arguments: Seq[Expression] = Taken.map(name => byName.getOrElse(name, withoutHeaders))
+    val call = Invoke(
+      Literal.create(check, ObjectType(classOf[RecordCheck])),
+      "accept",
+      check.content,
+      arguments,
+      propagateNull = false,
+      returnNullable = true,
+      isDeterministic = false)
+    val checked = Project(Alias(call, Record)() +: plan.output.filterNot(_.name == "value"), plan)
+    Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
+  }
+
+  /** A check with counts that belong to this session's context. */
+  def check(
+      session: SparkSession,
+      format: String,
+      schemaJson: String,
+      jsonOptions: ju.Map[String, String],
+      policy: String,
+      pipeline: String,
+      deadLetterTopic: String,
+      producer: ju.Map[String, String]): RecordCheck = {
+    val counts = new RecordCounts
+    counts.register(session.sparkContext, Some(s"tailrace records of $pipeline"), countFailedValues = true)
+    val schema = DataType.fromJson(schemaJson).asInstanceOf[StructType]
+    val deadLetters =
+      if (policy == "dead-letter") Some(DeadLetters(pipeline, deadLetterTopic, producer.asScala.toMap)) else None
+    RecordCheck(
+      format,
+      schema,
+      jsonOptions.asScala.toMap,
+      session.sessionState.conf.sessionLocalTimeZone,
+      failing = policy == "fail",
+      deadLetters,
+      counts)
+  }
+}

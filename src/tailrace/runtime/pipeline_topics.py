@@ -1,0 +1,163 @@
+"""A pipeline's topics at the broker: what must be there before it starts, and how far they reach."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from tailrace.engine import create_kafka_topic, kafka_partitions
+from tailrace.errors import KafkaError, OptionRefused, TopicMissing
+from tailrace.kafka.client import client_config
+from tailrace.kafka.topics import (
+    ClientConfig,
+    create_topic,
+    end_offsets,
+    first_missing_partitions,
+    list_topics,
+    partition_counts,
+)
+from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.runtime.source_frame import require_fitting_records
+
+Partitions = Mapping[str, int]
+"""Topics and their numbers of partitions."""
+Offsets = Mapping[str, Mapping[int, int]]
+"""Topics, partitions, and the offset after the last record."""
+
+
+class PipelineTopics:
+    """The topics of one pipeline.
+
+    Tailrace's own Kafka client cannot connect everywhere that Spark's can, such as to a broker behind a Java key store;
+    there Spark is asked, as soon as it runs, or what Spark cannot be asked is left to its own checks.
+    """
+
+    def __init__(self, pipeline: Pipeline, bootstrap_servers: str) -> None:
+        self.pipeline = pipeline
+        self._servers = bootstrap_servers
+        self._configs = [client_config(bootstrap_servers, source.options) for source in pipeline.sources]
+        self._sink_config = client_config(bootstrap_servers, pipeline.sink.options)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that the sources name; those of a pattern are not among them."""
+        return tuple(name for source in self.pipeline.sources for name in source.topic_names)
+
+    def sources(self) -> list[Partitions] | None:
+        """The partitions of each source's topics, or None where only Spark can ask.
+
+        Raises:
+            KafkaError: The broker does not answer, or has no such topic.
+            OptionRefused: The starting offsets leave a partition out.
+        """
+        if None in self._configs:
+            return None
+        found = [self._source(source, config) for source, config in self._pairs()]
+        for source, counts in zip(self.pipeline.sources, found, strict=True):
+            _require_every_offset(self.pipeline, source, counts)
+        return found
+
+    def sources_by(self, spark: SparkSession) -> list[Partitions]:
+        """The same, asked through Spark."""
+        return [
+            kafka_partitions(spark, dict(source.options) | self._address, list(source.topic_names))
+            for source in self.pipeline.sources
+        ]
+
+    def require_sink(self) -> None:
+        """See that the topic to write to is there; those that a column names show only in the data."""
+        if self.pipeline.sink.topic is not None and self._sink_config is not None:
+            partition_counts(self._sink_config, [self.pipeline.sink.topic])
+
+    def require_dead_letters(self, spark: SparkSession, announce: Callable[[str], None] | None) -> None:
+        """Make the topic for dead letters where it is not there yet.
+
+        Raises:
+            KafkaError: It is not there and cannot be made.
+        """
+        topic = self.pipeline.dead_letter_topic
+        if topic is None:
+            return
+        try:
+            if self._sink_config is None:
+                made = create_kafka_topic(spark, dict(self.pipeline.sink.options) | self._address, topic)
+            else:
+                made = topic not in list_topics(self._sink_config) and create_topic(self._sink_config, topic, 1)
+        except KafkaError as refused:
+            raise type(refused)(
+                f"the topic {topic!r} for dead letters of pipeline {self.pipeline.name!r} could not be made",
+                why=refused.why or refused.what,
+                fix="make it, name another with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'",
+                detail=refused.detail,
+            ) from refused
+        if made and announce is not None:
+            announce(f"Made the topic {topic} for records that cannot be read.")
+
+    def require_fitting_records(self, sources: Sequence[Partitions], schemas: Sequence[StructType]) -> None:
+        """Look at the newest records of each source and refuse a schema that fits none of them."""
+        for (source, config), counts, schema in zip(self._pairs(), sources, schemas, strict=True):
+            if config is not None:
+                require_fitting_records(config, source, sorted(counts), schema)
+
+    def end_offsets(self, sources: Sequence[Partitions]) -> list[Offsets]:
+        """Where each source's topics end now.
+
+        Raises:
+            OptionRefused: Only Spark can connect to this broker.
+        """
+        found: list[Offsets] = []
+        for (_, config), counts in zip(self._pairs(), sources, strict=True):
+            if config is None:
+                raise OptionRefused(
+                    f"pipeline {self.pipeline.name!r} cannot be run once in real time",
+                    why="with a Java key store only Spark can connect, so nobody can say where its topics end",
+                    fix="--mode microbatch",
+                )
+            found.append(end_offsets(config, counts))
+        return found
+
+    @property
+    def _address(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._servers}
+
+    def _pairs(self) -> list[tuple[KafkaSource, ClientConfig | None]]:
+        return list(zip(self.pipeline.sources, self._configs, strict=True))
+
+    def _source(self, source: KafkaSource, config: ClientConfig | None) -> Partitions:
+        if config is None:
+            raise AssertionError("asked only where every source has a client")
+        if source.pattern is None:
+            return partition_counts(config, source.topic_names)
+        pattern = re.compile(source.pattern)
+        found = {name: count for name, count in list_topics(config).items() if pattern.fullmatch(name)}
+        if not found:
+            raise TopicMissing(
+                f"no topic is named like {source.pattern!r}",
+                why="real time gives each partition a task when it starts, and there is none",
+                fix="make the topic first, or correct the pattern",
+            )
+        return found
+
+
+def from_the_beginning(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with sources that begin with what is there instead of what comes next."""
+    sources = tuple(
+        dataclasses.replace(source, starting="earliest") if source.starting == "latest" else source
+        for source in pipeline.sources
+    )
+    return dataclasses.replace(pipeline, source=sources)
+
+
+def _require_every_offset(pipeline: Pipeline, source: KafkaSource, counts: Partitions) -> None:
+    """Refuse starting offsets that leave a partition out, as Spark would once it runs."""
+    if not isinstance(source.starting, Mapping):
+        return
+    missing = first_missing_partitions(source.starting_options["startingOffsets"], counts)
+    if missing:
+        raise OptionRefused(
+            f"starting= of pipeline {pipeline.name!r} says nothing about {', '.join(missing)}",
+            why="Spark wants an offset for every partition of every topic",
+            fix="add them; -2 is the earliest and -1 the latest offset",
+        )
