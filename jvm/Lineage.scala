@@ -1,7 +1,7 @@
 package org.apache.spark.sql.tailrace
 
 import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, IsNull, Literal, NamedExpression}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Coalesce, IsNull, Literal, NamedExpression}
 import org.apache.spark.sql.catalyst.expressions.aggregate.Last
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
 import org.apache.spark.sql.catalyst.optimizer.InlineCTE
@@ -52,10 +52,11 @@ object Lineage {
       Seq(
         ownHeaders,
         column(Topic, StringType),
-        column(Partition, IntegerType),
-        column(Offset, LongType),
+        // A null where the method takes a number would make Spark return null without calling it.
+        Coalesce(Seq(column(Partition, IntegerType), Literal(0))),
+        Coalesce(Seq(column(Offset, LongType), Literal(0L))),
         IsNull(eventTime),
-        eventTime),
+        Coalesce(Seq(eventTime, Literal(0L, TimestampType)))),
       propagateNull = false)
     val all = plan.output.filterNot(attribute => Names(attribute.name) || attribute.name == own) :+ Alias(headers, into)()
     Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], Project(all, plan))

@@ -2,6 +2,8 @@ package org.apache.spark.sql.tailrace
 
 import scala.util.control.NonFatal
 
+import com.fasterxml.jackson.core.JacksonException
+
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.expressions.json.JsonToStructsEvaluator
@@ -83,14 +85,19 @@ case class RecordCheck(
   private def parse(line: UTF8String): Either[Malformed, InternalRow] =
     try {
       val row = json.evaluate(line).asInstanceOf[InternalRow]
-      if (row == null) Left(Malformed("not_an_object", "its JSON is empty, or not an object")) else complete(row)
+      if (row == null) Left(Malformed("not_an_object", "its JSON is not an object")) else complete(row)
     } catch {
-      case NonFatal(refused) => Left(Malformed(reasonOf(refused), RecordCheck.innermost(refused)))
+      case NonFatal(refused) => Left(explain(line, refused))
     }
 
-  private def reasonOf(refused: Throwable): String =
-    if (RecordCheck.causes(refused).exists(_.isInstanceOf[com.fasterxml.jackson.core.JacksonException])) "not_json"
-    else "wrong_type"
+  private def explain(line: UTF8String, refused: Throwable): Malformed =
+    if (RecordCheck.causes(refused).exists(_.isInstanceOf[JacksonException])) {
+      Malformed("not_json", RecordCheck.innermost(refused))
+    } else if (!line.trim.startsWith(RecordCheck.Brace)) {
+      Malformed("not_an_object", "its JSON is not an object")
+    } else {
+      Malformed("wrong_type", RecordCheck.innermost(refused))
+    }
 
   private def complete(row: InternalRow): Either[Malformed, InternalRow] = {
     var index = 0
@@ -105,12 +112,15 @@ case class RecordCheck(
 }
 
 object RecordCheck {
+  private val Brace = UTF8String.fromString("{")
+
   private def causes(thrown: Throwable): Seq[Throwable] =
     Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20).toSeq
 
   /** The innermost message, in one line. */
   private def innermost(thrown: Throwable): String = {
     val messages = causes(thrown).map(_.getMessage).filter(text => text != null && text.trim.nonEmpty)
-    messages.lastOption.getOrElse(thrown.getClass.getSimpleName).trim.linesIterator.next().take(500)
+    val line = messages.lastOption.getOrElse(thrown.getClass.getSimpleName).trim.linesIterator.next()
+    line.replaceFirst("^\\[[A-Z_.]+\\] ", "").replaceFirst(" SQLSTATE: \\w+$", "").take(500)
   }
 }

@@ -5,7 +5,7 @@ import java.{util => ju}
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.catalyst.expressions.{Alias, Expression, IsNotNull, Literal}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Coalesce, Expression, IsNotNull, Literal}
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke
 import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
@@ -29,7 +29,15 @@ object Records {
     val plan = raw.asInstanceOf[Dataset[_]].queryExecution.analyzed
     val byName = plan.output.map(attribute => attribute.name -> attribute).toMap
     val withoutHeaders = Literal(null, Lineage.HeadersType)
-    val arguments: Seq[Expression] = Taken.map(name => byName.getOrElse(name, withoutHeaders))
+    val arguments: Seq[Expression] = Taken.map(name => byName.getOrElse(name, withoutHeaders)).map { argument =>
+      // A null where the method takes a number would make Spark return null without calling it: a lost record.
+      argument.dataType match {
+        case IntegerType => Coalesce(Seq(argument, Literal(0)))
+        case LongType => Coalesce(Seq(argument, Literal(0L)))
+        case TimestampType => Coalesce(Seq(argument, Literal(0L, TimestampType)))
+        case _ => argument
+      }
+    }
     val call = Invoke(
       Literal.create(check, ObjectType(classOf[RecordCheck])),
       "accept",

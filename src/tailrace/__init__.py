@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import TailraceError
 from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
+from tailrace.version import VERSION
 
 if TYPE_CHECKING:
     from tailrace.runtime.run import run
     from tailrace.runtime.start import start
     from tailrace.spark_session import session
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "KafkaSink",

@@ -22,10 +22,10 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tailrace import __version__
 from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused
 from tailrace.toolchain import check_pyspark, ensure_engine, ensure_jars, ensure_java, pyspark_jars_dir, state_dir
 from tailrace.tuning import Scope, soft_settings
+from tailrace.version import VERSION
 
 APP_NAME = "tailrace"
 LOOPBACK = "127.0.0.1"
@@ -162,9 +162,9 @@ def require_engine(spark: SparkSession) -> None:
             fix="make the session with tr.session()",
         )
     version = str(jvm.org.apache.spark.sql.tailrace.Engine.version())
-    if version != __version__:
+    if version != VERSION:
         raise EngineMismatch(
-            f"the running Spark has the engine of Tailrace {version}, and this is Tailrace {__version__}",
+            f"the running Spark has the engine of Tailrace {version}, and this is Tailrace {VERSION}",
             why="another version's jar is in spark.jars or on Spark's class path",
             fix="leave it out: tr.session() adds the right one",
         )

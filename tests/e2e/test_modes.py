@@ -153,17 +153,6 @@ def _distinct(seen: list[Any]) -> set[int]:
     return {value["id"] for _, value in seen}
 
 
-def test_records_that_are_no_json_do_not_stop_a_query(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-    def all_rows(frame: DataFrame) -> DataFrame:
-        return frame.withColumn("card", F.coalesce("card", F.lit("none")))
-
-    here = pipeline(kafka, all_rows)
-    with start(kafka, here, mode, tmp_path / "c"):
-        kafka.send(here.sources[0].topic_names[0], [b"{broken", b"\xff\xfe", {"id": 1, "card": "c", "amount": 1.0}])
-        received = kafka.receive_count(here.sink.topic, 3)
-    assert sorted(value.get("id", -1) for _, value in received) == [-1, -1, 1]
-
-
 def test_any_stream_writer_is_started_on_a_session_of_its_own(
     spark: Any, kafka: Kafka, mode: str, tmp_path: Path
 ) -> None:

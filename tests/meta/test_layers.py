@@ -12,7 +12,7 @@ from .source import PACKAGE, name_of, source_files, tree_of
 # From the top. Modules that share a line stand beside each other and know nothing of each other.
 LAYERS = (
     {"cli"},
-    {"demo", "doctor"},
+    {"demo", "doctor", "testing"},
     {"runtime"},
     {"plan", "checkpoint"},
     {"engine"},
@@ -21,7 +21,7 @@ LAYERS = (
     {"kafka"},
     {"toolchain"},
     {"pipeline", "tuning", "latency"},
-    {"errors"},
+    {"errors", "version"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 ROOT_RANK = RANK["runtime"]

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode, Pipeline
+
+if TYPE_CHECKING:
+    from tailrace.runtime.options import RunOptions
+    from tailrace.runtime.running import RunningQuery, RunSummary
 
 
 def run(  # noqa: PLR0913 - a command has as many options as its users need
@@ -50,7 +54,6 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
-    from tailrace.runtime.duration import in_words
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import RunOptions
     from tailrace.runtime.running import stop_on_signals
@@ -65,25 +68,35 @@ def run(  # noqa: PLR0913 - a command has as many options as its users need
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
     with stop_on_signals() as stop:
-        say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(mode)}")
-        if running.lost_lineage:
-            say(f"lineage: {running.lost_lineage}")
-        if mode is Mode.REALTIME:
-            slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
-            say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
-        else:
-            say(f"progress is saved with every batch in {running.checkpoint}")
-        say("It ends when what is there now has been processed." if once else "Ctrl-C stops it.")
+        _say_started(pipeline, options, running)
         done = running.wait(stop=stop)
         summary = running.stop()
+    _say_ended(pipeline, summary, done=done)
+    if json:
+        print_json(asdict(summary))
+
+
+def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQuery") -> None:
+    from tailrace.runtime.duration import in_words
+
+    say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(options.mode)}")
+    if running.lost_lineage:
+        say(f"lineage: {running.lost_lineage}")
+    if options.mode is Mode.REALTIME:
+        slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
+        say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
+    else:
+        say(f"progress is saved with every batch in {running.checkpoint}")
+    say("It ends when what is there now has been processed." if options.once else "Ctrl-C stops it.")
+
+
+def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None:
     ended = "done" if done else "stopped"
     say(f"{ended} after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
     if summary.malformed:
         say(_malformed(pipeline, summary.malformed))
-    if mode is Mode.REALTIME and not done:
+    if summary.mode == Mode.REALTIME and not done:
         say("Records since the last checkpoint were written and will be written again at the next start.")
-    if json:
-        print_json(asdict(summary))
 
 
 def _sources(pipeline: Pipeline) -> str:

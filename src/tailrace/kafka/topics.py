@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as KafkaErrorCode
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
@@ -16,6 +16,8 @@ ASK_TIMEOUT_S = 2.0
 """How long a broker may take to answer. An unreachable one must be known within 5 s."""
 
 ClientConfig: TypeAlias = Mapping[str, str | int]
+Offsets: TypeAlias = dict[str, dict[int, int]]
+"""Topics, partitions, offsets."""
 
 
 def partition_counts(config: ClientConfig, topics: Iterable[str]) -> dict[str, int]:
@@ -87,54 +89,84 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
         consumer.close()
 
 
-def end_offsets(config: ClientConfig, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """The offset after the last record that a consumer can see, of every partition of the topics.
-
-    The broker's own end also counts what marks the end of a transaction, which no consumer ever sees.
+def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
+    """The offset that the next record of every partition will have.
 
     Raises:
         BrokerUnreachable: No broker answered in time.
     """
-    asked = {"group.id": "tailrace-look", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**config, **asked})
+    return _offsets(config, counts, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def visible_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
+    """The offset after the last record that a consumer can see, of every partition of the topics.
+
+    It may lie before the log's end, which also counts what marks the end of a transaction.
+
+    Raises:
+        BrokerUnreachable: No broker answered in time.
+    """
+    ends, starts = log_ends(config, counts), _offsets(config, counts, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    settings = {"group.id": "tailrace-look", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**config, **settings, "fetch.wait.max.ms": 10})
+    found = {topic: dict(partitions) for topic, partitions in starts.items()}
+    unknown = {
+        (topic, partition): 1
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+        if end > starts[topic][partition]
+    }
     try:
-        return {
-            topic: {partition: _visible_end(consumer, topic, partition) for partition in range(count)}
-            for topic, count in counts.items()
-        }
+        while unknown:
+            # Most often the last record is the last entry; only after a transaction one has to look further back.
+            begin = {
+                (topic, partition): max(ends[topic][partition] - back, starts[topic][partition])
+                for (topic, partition), back in unknown.items()
+            }
+            for (topic, partition), last in _last_offsets(consumer, begin).items():
+                if last is not None:
+                    found[topic][partition] = last + 1
+                if last is not None or begin[topic, partition] == starts[topic][partition]:
+                    del unknown[topic, partition]
+                else:
+                    unknown[topic, partition] *= 100
     except KafkaException as failed:
         raise unreachable(_address(config), _reason(failed)) from failed
     finally:
         consumer.close()
+    return found
 
 
-def _visible_end(consumer: Consumer, topic: str, partition: int) -> int:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK_TIMEOUT_S)
-    look_back = 1
-    while high > low:
-        start = max(low, high - look_back)
-        consumer.assign([TopicPartition(topic, partition, start)])
-        last = _last_offset(consumer)
-        if last is not None:
-            return last + 1
-        if start == low:
-            break
-        look_back *= 100
-    return low
+def _offsets(config: ClientConfig, counts: Mapping[str, int], spec: OffsetSpec) -> Offsets:
+    asked = {TopicPartition(topic, number): spec for topic, count in counts.items() for number in range(count)}
+    admin = AdminClient(dict(config))  # held by name: its answers die with it
+    found: Offsets = {topic: {} for topic in counts}
+    try:
+        for place, answer in admin.list_offsets(asked, request_timeout=ASK_TIMEOUT_S).items():
+            found[place.topic][place.partition] = answer.result(ASK_TIMEOUT_S).offset
+    except KafkaException as failed:
+        raise unreachable(_address(config), _reason(failed)) from failed
+    return found
 
 
-def _last_offset(consumer: Consumer) -> int | None:
-    """The offset of the last record from where the consumer stands."""
-    last = None
-    while (record := consumer.poll(ASK_TIMEOUT_S)) is not None:
+def _last_offsets(consumer: Consumer, begin: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
+    """The offset of the last record of each partition from where it begins."""
+    consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in begin.items()])
+    last: dict[tuple[str, int], int | None] = dict.fromkeys(begin)
+    open_ones = set(begin)
+    while open_ones:
+        record = consumer.poll(ASK_TIMEOUT_S)
+        if record is None:
+            raise KafkaException(KafkaErrorCode(KafkaErrorCode._TIMED_OUT))  # noqa: SLF001
+        place = (str(record.topic()), int(record.partition() or 0))
         failed = record.error()
         if failed is None:
-            last = record.offset()
+            last[place] = record.offset()
         elif failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
-            return last
+            open_ones.discard(place)
         else:
             raise KafkaException(failed)
-    raise KafkaException(KafkaErrorCode(KafkaErrorCode._TIMED_OUT))  # noqa: SLF001
+    return last
 
 
 def first_missing_partitions(starting: str, counts: Mapping[str, int]) -> list[str]:

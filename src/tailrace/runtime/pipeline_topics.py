@@ -13,18 +13,18 @@ from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import (
     ClientConfig,
     create_topic,
-    end_offsets,
     first_missing_partitions,
     list_topics,
+    log_ends,
     partition_counts,
+    visible_ends,
 )
 from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.runtime.bounded import Bound
 from tailrace.runtime.source_frame import require_fitting_records
 
 Partitions = Mapping[str, int]
 """Topics and their numbers of partitions."""
-Offsets = Mapping[str, Mapping[int, int]]
-"""Topics, partitions, and the offset after the last record."""
 
 
 class PipelineTopics:
@@ -101,13 +101,13 @@ class PipelineTopics:
             if config is not None:
                 require_fitting_records(config, source, sorted(counts), schema)
 
-    def end_offsets(self, sources: Sequence[Partitions]) -> list[Offsets]:
-        """Where each source's topics end now.
+    def bound(self, sources: Sequence[Partitions]) -> Bound:
+        """The end of a bounded run: where each source's topics end now.
 
         Raises:
             OptionRefused: Only Spark can connect to this broker.
         """
-        found: list[Offsets] = []
+        pairs = []
         for (_, config), counts in zip(self._pairs(), sources, strict=True):
             if config is None:
                 raise OptionRefused(
@@ -115,8 +115,9 @@ class PipelineTopics:
                     why="with a Java key store only Spark can connect, so nobody can say where its topics end",
                     fix="--mode microbatch",
                 )
-            found.append(end_offsets(config, counts))
-        return found
+            pairs.append((config, counts))
+        ends = [visible_ends(config, counts) for config, counts in pairs]
+        return Bound(ends, lambda: [log_ends(config, counts) for config, counts in pairs])
 
     @property
     def _address(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots, count_slots, require_slots
 from tailrace.plan.sources import source_topics
-from tailrace.runtime.bounded import Bound
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
@@ -93,9 +92,20 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
 
 
 def start_pipeline(
-    pipeline: Pipeline, options: RunOptions, announce: Callable[[str], None] | None = None
+    pipeline: Pipeline,
+    options: RunOptions,
+    announce: Callable[[str], None] | None = None,
+    *,
+    any_schema: bool = False,
 ) -> RunningQuery:
-    """Check and start a pipeline."""
+    """Check and start a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        options: How it is to run.
+        announce: Told of what takes time, and of what was made.
+        any_schema: Start also where the newest records fit the schema so badly that it must be a mistake.
+    """
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
     if options.once:
         pipeline = from_the_beginning(pipeline)
@@ -113,8 +123,10 @@ def start_pipeline(
             sources = topics.sources_by(spark)
             partitions = sum(sum(counts.values()) for counts in sources)
         topics.require_dead_letters(spark, announce)
-        topics.require_fitting_records(sources, schemas)
-        bound = _bound(topics, sources) if options.once and options.mode is Mode.REALTIME else None
+        if not any_schema and checkpoint.last_commit() is None:
+            # Later it is too late for that: records that do not fit go where the pipeline says.
+            topics.require_fitting_records(sources, schemas)
+        bound = topics.bound(sources) if options.once and options.mode is Mode.REALTIME else None
 
         def build(on: SparkSession) -> _Query:
             frame = pipeline_frame(pipeline, on, servers)
@@ -130,11 +142,6 @@ def start_pipeline(
         raise
     running.bound = bound
     return running
-
-
-def _bound(topics: PipelineTopics, sources: Sequence[Mapping[str, int]]) -> Bound:
-    """The end of a bounded run: what is there now."""
-    return Bound(topics.end_offsets(sources), lambda: topics.end_offsets(sources))
 
 
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tailrace
 from tailrace.errors import EngineBuildFailed, EngineMissing
 from tailrace.toolchain.filelock import exclusive
 from tailrace.toolchain.java import Java
 from tailrace.toolchain.spark import pyspark_jars_dir, pyspark_version
 from tailrace.toolchain.staging import staging
+from tailrace.version import VERSION
 
-PACKAGE = Path(tailrace.__file__).parent
+PACKAGE = Path(__file__).resolve().parents[1]
 PROPERTIES = "tailrace-engine.properties"
 _COMPILE_TIMEOUT_S = 300.0
 
@@ -58,7 +58,7 @@ class EngineJar:
 
     def digest(self) -> str:
         """A checksum of everything that the jar is made of."""
-        text = hashlib.sha256(f"{tailrace.__version__} {pyspark_version()}".encode())
+        text = hashlib.sha256(f"{VERSION} {pyspark_version()}".encode())
         for file in self._scala_files():
             text.update(file.name.encode() + b"\0" + file.read_bytes())
         return text.hexdigest()
@@ -99,7 +99,7 @@ class EngineJar:
                     detail=words,
                 )
             with zipfile.ZipFile(made, "a") as jar:
-                jar.writestr(PROPERTIES, f"version={tailrace.__version__}\ndigest={self.digest()}\n")
+                jar.writestr(PROPERTIES, f"version={VERSION}\ndigest={self.digest()}\n")
             made.replace(self.jar)
 
 

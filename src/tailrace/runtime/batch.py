@@ -1,0 +1,37 @@
+"""A pipeline over a fixed range of its topics, as one batch: what its results are compared with."""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace.engine import clone_session
+from tailrace.pipeline import Pipeline
+from tailrace.runtime.failure import translate_failure
+from tailrace.runtime.frames import pipeline_frame
+
+
+def run_batch(
+    pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, bounds: Sequence[Mapping[str, str]]
+) -> dict[str, int]:
+    """Read, transform and write once; return the records that could not be read, by reason.
+
+    Args:
+        pipeline: The pipeline.
+        spark: A session; its settings stay as they are.
+        bootstrap_servers: The brokers.
+        bounds: The first and last offsets of each source, in the words of Spark's Kafka source.
+    """
+    frame = pipeline_frame(pipeline, clone_session(spark), bootstrap_servers, bounds)
+    writer = frame.rows.write.format("kafka").options(**pipeline.sink.options)
+    if pipeline.sink.topic_column is None:
+        writer = writer.option("topic", str(pipeline.sink.topic))
+    try:
+        writer.option("kafka.bootstrap.servers", bootstrap_servers).save()
+    except PySparkException as failed:
+        raise translate_failure(pipeline.name, str(failed)) from failed
+    malformed: dict[str, int] = {}
+    for counts in frame.counts:
+        for reason, number in counts.malformed().items():
+            malformed[reason] = malformed.get(reason, 0) + number
+    return malformed

@@ -1,0 +1,146 @@
+"""The private broker and the Spark session under a process's tests."""
+
+import atexit
+import functools
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from tailrace.errors import MeasurementFailed
+from tailrace.kafka.broker import Broker, own_broker
+from tailrace.kafka.client import client_config
+from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends
+from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.spark_session import end_session, has_context, session
+from tailrace.testing.output import OutputRecord
+from tailrace.testing.rows import Record, encoded
+
+SOURCE_PARTITIONS = 2
+SINK_PARTITIONS = 1
+"""One, so that what comes out has one order."""
+_SLOTS = 32
+"""More than any test needs: a slot without a task costs nothing."""
+_SEND_TIMEOUT_S = 30.0
+
+
+class Bench:
+    """Topics that stay for the whole process: each run begins where the one before ended."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        config = client_config(broker.bootstrap_servers, {})
+        if config is None:
+            raise AssertionError("a broker of our own needs no key store")
+        self.config: ClientConfig = config
+
+    @property
+    def spark(self) -> SparkSession:
+        """The running session, or one of our own."""
+        if has_context():
+            return session()
+        return session("tailrace-testing", master=f"local[{_SLOTS}]", conf={"spark.ui.enabled": "false"})
+
+    def make_topics(self, names: Iterable[str], partitions: int) -> None:
+        """Make those that are not there yet."""
+        existing = list_topics(self.config)
+        for name in names:
+            if name not in existing:
+                create_topic(self.config, name, partitions)
+
+    def folder(self) -> Path:
+        """A new folder, for a checkpoint."""
+        return self.broker.scratch / secrets.token_hex(6)
+
+    def from_here(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with sources that begin where their topics end now."""
+        return replace(pipeline, source=tuple(self._from_here(source) for source in pipeline.sources))
+
+    def ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+        """Where topics end now."""
+        counts = list_topics(self.config)
+        return log_ends(self.config, {topic: counts[topic] for topic in topics})
+
+    def topics_of(self, source: KafkaSource) -> list[str]:
+        """The topics that a source reads, of those that are there."""
+        if source.pattern is None:
+            return list(source.topic_names)
+        return [name for name in list_topics(self.config) if re.fullmatch(source.pattern, name)]
+
+    def send(self, records: Sequence[Record]) -> None:
+        """Send records, those without a partition to each in turn."""
+        producer = Producer(dict(self.config))
+        for number, record in enumerate(records):
+            producer.produce(
+                str(record.topic),
+                encoded(record.value),
+                key=record.key,
+                partition=number % SOURCE_PARTITIONS if record.partition is None else record.partition,
+                headers=list(record.headers),
+                timestamp=int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else 0,
+            )
+        if producer.flush(_SEND_TIMEOUT_S):
+            raise MeasurementFailed("the test's private broker did not take all records in time")
+
+    def read(self, topic: str, since: dict[int, int], until: dict[int, int]) -> list[OutputRecord]:
+        """The records of a topic between two ends, partition by partition."""
+        found: list[OutputRecord] = []
+        consumer = Consumer({**self.config, "group.id": "tailrace-testing", "enable.auto.commit": False})
+        try:
+            for partition, end in until.items():
+                position = since.get(partition, 0)
+                if position >= end:
+                    continue
+                consumer.assign([TopicPartition(topic, partition, position)])
+                while position < end:
+                    message = consumer.poll(_SEND_TIMEOUT_S)
+                    if message is None:
+                        raise MeasurementFailed(f"the test's private broker did not give all records of {topic}")
+                    if message.error() is None:
+                        found.append(_output_record(message))
+                        position = int(message.offset() or 0) + 1
+        finally:
+            consumer.close()
+        return found
+
+    def _from_here(self, source: KafkaSource) -> KafkaSource:
+        ends = self.ends(self.topics_of(source))
+        starting = {
+            topic: {str(partition): end for partition, end in partitions.items()} for topic, partitions in ends.items()
+        }
+        return replace(source, starting=starting)
+
+
+@functools.cache
+def shared_bench() -> Bench:
+    """The bench of this process, started at the first call."""
+    broker = own_broker(lambda _: None)
+    bench = Bench(broker)
+    atexit.register(_end, bench)
+    return bench
+
+
+def _end(bench: Bench) -> None:
+    end_session()
+    shutil.rmtree(bench.broker.scratch, ignore_errors=True)
+    bench.broker.stop()
+
+
+def _output_record(message: Message) -> OutputRecord:
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return OutputRecord(
+        str(message.topic()),
+        _bytes(message.key()),
+        _bytes(message.value()),
+        tuple((name, _bytes(value) or b"") for name, value in pairs),
+    )
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

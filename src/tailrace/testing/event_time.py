@@ -1,0 +1,13 @@
+"""Moments for tests."""
+
+from datetime import UTC, date, datetime, time
+
+DAY = date(2026, 1, 1)
+
+
+def at(moment: str) -> datetime:
+    """A moment of one and the same day, in UTC: ``at("12:00:30")``, ``at("12:00:30.250")``.
+
+    In a row it becomes text that Spark reads as a timestamp; in ``Record(timestamp=...)`` it is Kafka's own.
+    """
+    return datetime.combine(DAY, time.fromisoformat(moment), UTC)

@@ -1,0 +1,80 @@
+"""What came out of a pipeline under test."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where an output record came from, as its headers say; None where they do not."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    event_time: datetime | None
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """A record that the pipeline wrote."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    @property
+    def row(self) -> Any:
+        """The value read as JSON."""
+        return None if self.value is None else json.loads(self.value)
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of a name: where a record passes several pipelines, the last one's counts."""
+        return next((value for each, value in reversed(self.headers) if each == name), None)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its origin."""
+        topic, partition, offset, moment = (
+            self.header(f"tailrace.{name}") for name in ("topic", "partition", "offset", "event_time")
+        )
+        return Lineage(
+            topic.decode() if topic is not None else None,
+            int(partition) if partition is not None else None,
+            int(offset) if offset is not None else None,
+            datetime.fromtimestamp(int(moment) / 1000, UTC) if moment is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """Everything that came out of one run, in the order in which it was written to each topic."""
+
+    records: Sequence[OutputRecord]
+    dead_letters: Sequence[OutputRecord]
+    malformed: Mapping[str, int]
+    """Records that could not be read, by reason."""
+
+    @property
+    def rows(self) -> list[Any]:
+        """The values of all records, read as JSON."""
+        return [record.row for record in self.records]
+
+    def last(self, *by: str) -> dict[Any, Any]:
+        """The last row of each value of the columns ``by``: what a stateful pipeline has in the end.
+
+        A pipeline with state writes a row for every change, and how many there are depends on the mode.
+        """
+        found: dict[Any, Any] = {}
+        for row in self.rows:
+            values = tuple(_hashable(row.get(column)) for column in by)
+            found[values[0] if len(by) == 1 else values] = row
+        return found
+
+
+def _hashable(value: Any) -> Any:
+    """A value as a dictionary's key; what is nested, such as a window, as JSON."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value

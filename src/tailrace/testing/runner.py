@@ -1,0 +1,141 @@
+"""Running a pipeline on rows."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tailrace.errors import OptionRefused
+from tailrace.pipeline import KafkaSink, Mode, Pipeline
+from tailrace.runtime.batch import run_batch
+from tailrace.runtime.options import RunOptions
+from tailrace.runtime.start import start_pipeline
+from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, shared_bench
+from tailrace.testing.output import Output
+from tailrace.testing.rows import MODES, Record, Row, steps
+
+_SHORTEST_MS = "1000"
+"""Between two checkpoints in real time; Spark's own minimum of 5 s would make every test wait for it."""
+_CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": _SHORTEST_MS}
+_PATIENCE = {"kafka.max.block.ms": "5000"}
+"""A row for a topic that is not there is an error after 5 s instead of a minute."""
+
+
+def run(
+    pipeline: Pipeline,
+    rows: Sequence[Row],
+    mode: str = "realtime",
+    *,
+    topics: Sequence[str] = (),
+    timeout_s: float = 120.0,
+) -> Output:
+    """Run a pipeline on rows until all of them are processed, and return what it wrote.
+
+    Args:
+        pipeline: The pipeline, as it is. Its topics are made on a private broker.
+        rows: Dictionaries for JSON; text and bytes as they are, so that a test can send what is malformed; a
+            :class:`Record` for a key, headers, a topic or a timestamp; :data:`CHECKPOINT` between two of them.
+        mode: ``"batch"``, ``"microbatch"`` or ``"realtime"``.
+        topics: More topics to make, where the pipeline routes by a column.
+        timeout_s: How long it may take.
+
+    Raises:
+        TailraceError: The pipeline cannot run, or it failed.
+    """
+    if mode not in MODES:
+        raise OptionRefused(f"{mode!r} is no mode of a test", fix=f"use one of {', '.join(MODES)}")
+    bench = shared_bench()
+    parts = steps(pipeline, rows)
+    _make_topics(bench, pipeline, parts, topics)
+    here = bench.from_here(replace(pipeline, sink=_impatient(pipeline)))
+    outputs = [*([pipeline.sink.topic] if pipeline.sink.topic else []), *topics]
+    dead = [pipeline.dead_letter_topic] if pipeline.dead_letter_topic else []
+    before = bench.ends([*outputs, *dead])
+    if mode == "batch":
+        malformed = _run_batch(bench, here, parts)
+    else:
+        malformed = _run_stream(bench, here, parts, Mode(mode), timeout_s)
+    after = bench.ends([*outputs, *dead])
+    return Output(
+        [record for topic in outputs for record in bench.read(topic, before[topic], after[topic])],
+        [record for topic in dead for record in bench.read(topic, before[topic], after[topic])],
+        malformed,
+    )
+
+
+def require_equal_modes(pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence[str] = ()) -> Output:
+    """Run a pipeline in every mode and see that the results are equal; return those of the batch.
+
+    Args:
+        pipeline: The pipeline.
+        rows: As for :func:`run`.
+        by: For a pipeline with state: the columns that name a result, of which the last row counts. Without them,
+            the same rows must come out the same number of times, in any order.
+
+    Raises:
+        AssertionError: A mode gives other results than the batch.
+    """
+    expected = run(pipeline, rows, "batch")
+    for mode in ("microbatch", "realtime"):
+        found = run(pipeline, rows, mode)
+        wanted, got = _comparable(expected, by), _comparable(found, by)
+        if wanted != got:
+            missing, extra = wanted - got, got - wanted
+            raise AssertionError(
+                f"{mode} differs from batch: {sum(missing.values())} results missing, {sum(extra.values())} too many; "
+                f"missing {list(missing)[:3]}, too many {list(extra)[:3]}"
+            )
+    return expected
+
+
+def _comparable(output: Output, by: Sequence[str]) -> Counter[str]:
+    rows = output.last(*by).values() if by else output.rows
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def _make_topics(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record]], more: Sequence[str]) -> None:
+    named = {name for source in pipeline.sources for name in source.topic_names}
+    used = {record.topic for part in parts for record in part if record.topic is not None}
+    bench.make_topics(sorted(named | used), SOURCE_PARTITIONS)
+    sinks = {pipeline.sink.topic, pipeline.dead_letter_topic, *more} - {None}
+    bench.make_topics(sorted(str(name) for name in sinks), SINK_PARTITIONS)
+
+
+def _impatient(pipeline: Pipeline) -> KafkaSink:
+    return replace(pipeline.sink, options=_PATIENCE | dict(pipeline.sink.options))
+
+
+def _run_batch(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record]]) -> dict[str, int]:
+    for part in parts:
+        bench.send(part)
+    bounds = [
+        {
+            **source.starting_options,
+            "endingOffsets": json.dumps(
+                {
+                    topic: {str(partition): end for partition, end in partitions.items()}
+                    for topic, partitions in bench.ends(bench.topics_of(source)).items()
+                }
+            ),
+        }
+        for source in pipeline.sources
+    ]
+    return run_batch(pipeline, bench.spark, bench.broker.bootstrap_servers, bounds)
+
+
+def _run_stream(
+    bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record]], mode: Mode, timeout_s: float
+) -> dict[str, int]:
+    _ = bench.spark  # with slots for any test; left to itself, a run would start one that just fits
+    folder = bench.folder()
+    malformed: dict[str, int] = {}
+    for part in parts:
+        bench.send(part)
+        options = RunOptions(mode, bench.broker.bootstrap_servers, folder, conf=_CONF, once=True)
+        with start_pipeline(pipeline, options, any_schema=True) as running:
+            if not running.wait(timeout_s):
+                raise TimeoutError(f"pipeline {pipeline.name!r} did not process all rows within {timeout_s:g} s")
+            summary = running.stop()
+        for reason, number in summary.malformed.items():
+            malformed[reason] = malformed.get(reason, 0) + number
+    return malformed
