@@ -85,6 +85,10 @@ object Lineage {
             projections = expand.projections.map(_ ++ carried),
             output = expand.output ++ carried,
             child = children.head)
+        case deduplicate: Deduplicate =>
+          carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
+        case deduplicate: DeduplicateWithinWatermark =>
+          carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
         case other => carryWhereTheyPass(other, children)
       }
     }
@@ -104,6 +108,13 @@ object Lineage {
         aggregate.copy(aggregateExpressions = aggregate.aggregateExpressions :+ last, child = child)
       case None => aggregate.withNewChildren(Seq(child))
     }
+
+  /** A stream computes its keys anew when it starts: "all columns" must mean those that the user saw. */
+  private def byName(spec: Option[DeduplicateSpec], child: LogicalPlan): Option[DeduplicateSpec] = spec.map {
+    case all @ DeduplicateSpec(DeduplicateAllColumnsAsKey, _) =>
+      all.copy(keySpec = DeduplicateKeyColumns(child.output.map(_.name)))
+    case named => named
+  }
 
   /** A union goes by position: every side gets the same hidden columns, null where it has none. */
   private def carryBeside(union: Union, children: Seq[LogicalPlan]): LogicalPlan = {

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tailrace.kafka.broker import Broker, own_broker
+from tailrace.kafka.broker import Broker
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import create_topic, partition_counts
 from tailrace.spark_session import end_session, session
+from tailrace.testing.bench import shared_bench
 
 TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    with own_broker(lambda _: None) as running:
-        yield running
+def broker() -> Broker:
+    return shared_bench().broker
 
 
 @pytest.fixture(scope="session")

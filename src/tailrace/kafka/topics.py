@@ -14,6 +14,8 @@ from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
 
 ASK_TIMEOUT_S = 2.0
 """How long a broker may take to answer. An unreachable one must be known within 5 s."""
+_OFFSETS_TIMEOUT_S = 10.0
+"""Longer: a partition that was made a moment ago has no leader yet, and the client asks again until it has."""
 
 ClientConfig: TypeAlias = Mapping[str, str | int]
 Offsets: TypeAlias = dict[str, dict[int, int]]
@@ -142,10 +144,12 @@ def _offsets(config: ClientConfig, counts: Mapping[str, int], spec: OffsetSpec) 
     admin = AdminClient(dict(config))  # held by name: its answers die with it
     found: Offsets = {topic: {} for topic in counts}
     try:
-        for place, answer in admin.list_offsets(asked, request_timeout=ASK_TIMEOUT_S).items():
-            found[place.topic][place.partition] = answer.result(ASK_TIMEOUT_S).offset
+        for place, answer in admin.list_offsets(asked, request_timeout=_OFFSETS_TIMEOUT_S).items():
+            found[place.topic][place.partition] = answer.result(2 * _OFFSETS_TIMEOUT_S).offset
     except KafkaException as failed:
         raise unreachable(_address(config), _reason(failed)) from failed
+    except TimeoutError as late:
+        raise unreachable(_address(config), "it did not say in time where its topics end") from late
     return found
 
 
