@@ -71,6 +71,9 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       })
   }
 
+  /** Without the configuration, which may hold passwords: plans are printed. */
+  override def toString: String = s"DeadLetters($topic)"
+
   /** Asked before each record, so that a task does not go on for minutes after a letter was refused. */
   def raiseIfFailed(): Unit = if (used && failed.get != null) {
     throw new DeadLettersFailedException(s"dead letters could not be written to $topic", failed.get)

@@ -29,10 +29,12 @@ case class RecordCheck(
     timeZone: String,
     failing: Boolean,
     deadLetters: Option[DeadLetters],
-    counts: RecordCounts) {
+    counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
 
   /** What a good record looks like to the plan: columns that the user declared as never null are not null. */
   def content: StructType = schema
+
+  override def toString: String = s"RecordCheck($format)"
 
   private val required: Array[Int] = schema.fields.zipWithIndex.collect { case (field, at) if !field.nullable => at }
 

@@ -13,13 +13,13 @@ import org.apache.spark.sql.types._
 
 /** A topic's records as columns, every one of them accounted for. */
 object Records {
-  val Record = "record"
+  val Record = "__tailrace_record"
 
   /** The columns that Spark's Kafka source gives, in the order in which [[RecordCheck.accept]] takes them. */
   private val Taken = Seq("value", "key", "headers", "topic", "partition", "offset", "timestamp")
 
   /**
-   * The good records of a frame that was read from Kafka, with their content in the column `record`.
+   * The good records of a frame that was read from Kafka, with their content in the column [[Record]].
    *
    * The check stands in a Project as an expression that is not deterministic, so the optimizer neither moves nor
    * repeats it: each record is parsed once, and a bad one is handed over exactly where it is found.
@@ -62,6 +62,8 @@ object Records {
       producer: ju.Map[String, String]): RecordCheck = {
     val counts = new RecordCounts
     counts.register(session.sparkContext, Some(s"tailrace records of $pipeline"), countFailedValues = true)
+    val killed = new KilledTaskCounts(session.sparkContext, counts)
+    session.sparkContext.addSparkListener(killed)
     val schema = DataType.fromJson(schemaJson).asInstanceOf[StructType]
     val deadLetters =
       if (policy == "dead-letter") Some(DeadLetters(pipeline, deadLetterTopic, producer.asScala.toMap)) else None
@@ -72,6 +74,6 @@ object Records {
       session.sessionState.conf.sessionLocalTimeZone,
       failing = policy == "fail",
       deadLetters,
-      counts)
+      counts)(killed)
   }
 }

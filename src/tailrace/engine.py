@@ -5,12 +5,12 @@ object; no py4j object leaves this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -52,6 +52,10 @@ class WriterSettings:
     """By lower-case name, as Spark compares them."""
 
 
+RECORD = "__tailrace_record"
+"""The column in which the engine puts a record's content."""
+
+
 class RecordCounts:
     """How many records a running query has read, in all tasks that have ended so far."""
 
@@ -65,6 +69,14 @@ class RecordCounts:
     def malformed(self) -> dict[str, int]:
         """The records that could not, by reason."""
         return {reason: number for reason, number in sorted(self._value().items()) if reason}
+
+    def settle(self) -> None:
+        """Wait until the counts of tasks that were stopped have arrived."""
+        self._check.killed().settle(2000)
+
+    def close(self) -> None:
+        """Count no more."""
+        self._check.killed().close()
 
     def _value(self) -> dict[str, int]:
         return {str(reason): int(number) for reason, number in dict(self._check.counts().value()).items()}
@@ -90,11 +102,11 @@ class RecordCheck:
     policy: str
     pipeline: str
     dead_letter_topic: str | None
-    producer: Mapping[str, str]
+    producer: Mapping[str, str] = field(repr=False)
 
 
 def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
-    """The good records of a frame read from Kafka, their content in the column ``record``, and the counts of all."""
+    """The good records of a frame read from Kafka, their content in the column ``RECORD``, and the counts of all."""
     spark = raw.sparkSession
     records = _tailrace(spark).Records
     made = records.check(
@@ -282,6 +294,15 @@ def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter
         each.setAccessible(True)
         each.set(copy._jwrite, each.get(writer._jwrite))
     return copy
+
+
+def save(writer: DataFrameWriter) -> str | None:
+    """Write a batch; return everything Spark says about why that failed, or None where nothing went wrong."""
+    try:
+        writer.save()
+    except (PySparkException, Py4JError) as failed:
+        return str(failed)
+    return None
 
 
 def failure_text(query: StreamingQuery) -> str | None:

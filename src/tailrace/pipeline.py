@@ -5,9 +5,9 @@ Definitions are plain frozen data. Making one starts nothing, needs no Spark and
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS = ("json", "string", "bytes")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLICIES = ("dead-letter", "fail", "drop")
 RESERVED_PREFIX = "__tailrace_"
 """Columns that begin so are Tailrace's own."""
@@ -90,7 +91,7 @@ class KafkaSource:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        names = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
+        names = _names(self.topics)
         object.__setattr__(self, "topics", names)
         if self.pattern is None:
             _require_topics(names)
@@ -126,6 +127,13 @@ class KafkaSource:
                 f"starting={self.starting!r} is not a place in a topic",
                 fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
             )
+        if isinstance(self.starting, Mapping):
+            object.__setattr__(self, "starting", _checked_offsets(self.starting))
+        elif not isinstance(self.starting, str | datetime):
+            raise OptionRefused(
+                f"starting={self.starting!r} is not a place in a topic",
+                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
+            )
         if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
             raise OptionRefused(
                 f"starting={self.starting} has no time zone",
@@ -154,7 +162,7 @@ class KafkaSource:
         if isinstance(self.starting, datetime):
             # A partition without a record since then has nothing to read yet: Spark would fail there by default.
             return {
-                "startingTimestamp": str(int(self.starting.timestamp() * 1000)),
+                "startingTimestamp": str((self.starting - _EPOCH) // timedelta(milliseconds=1)),
                 "startingOffsetsByTimestampStrategy": "latest",
             }
         return {"startingOffsets": self.starting if isinstance(self.starting, str) else json.dumps(self.starting)}
@@ -246,12 +254,17 @@ class Pipeline:
                 f"pipeline {self.name!r}: malformed={self.malformed!r} is nothing that can be done with a record",
                 fix=f"use one of {', '.join(POLICIES)}",
             )
-        if self.dead_letters is not None:
-            _require_topics((self.dead_letters,))
-            if self.malformed != "dead-letter":
+        if self.dead_letters is not None and self.malformed != "dead-letter":
+            raise DefinitionError(
+                f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
+                fix="leave one of them out",
+            )
+        if self.dead_letter_topic is not None:
+            _require_topics((self.dead_letter_topic,))
+            if self.dead_letter_topic == self.sink.topic:
                 raise DefinitionError(
-                    f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
-                    fix="leave one of them out",
+                    f"pipeline {self.name!r} writes its results and its dead letters to topic {self.sink.topic!r}",
+                    fix="name another with dead_letters=...",
                 )
         for topic, role in ((self.sink.topic, "writes"), (self.dead_letter_topic, "sends its dead letters")):
             if topic is not None and any(_reads(source, topic) for source in self.sources):
@@ -271,7 +284,7 @@ class Pipeline:
         """The topic for dead letters, if there are to be any."""
         if self.malformed != "dead-letter":
             return None
-        return self.dead_letters or f"{self.name}.dead-letters"
+        return self.dead_letters if self.dead_letters is not None else f"{self.name}.dead-letters"
 
     def _require_types(self) -> None:
         if not isinstance(self.source, KafkaSource):
@@ -294,6 +307,31 @@ class Pipeline:
             )
 
 
+def _names(topics: object) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        return (topics,)
+    if not isinstance(topics, Iterable):
+        raise DefinitionError(f"{topics!r} cannot be a topic's name", fix='KafkaSource("payments", ...)')
+    return tuple(topics)
+
+
+def _checked_offsets(starting: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """A copy of the offsets, if they are some."""
+    try:
+        checked = {
+            topic: {str(int(number)): int(offset) for number, offset in offsets.items()}
+            for topic, offsets in starting.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        checked = {}
+    if not checked:
+        raise OptionRefused(
+            f"starting={starting!r} has no offsets per topic and partition",
+            fix='such as {"payments": {"0": 17, "1": -2}}, where -2 is the earliest and -1 the latest',
+        )
+    return checked
+
+
 def _reads(source: KafkaSource, topic: str) -> bool:
     if source.pattern is not None:
         return re.fullmatch(source.pattern, topic) is not None
@@ -305,8 +343,12 @@ def _require_pattern(pattern: str, names: Sequence[str]) -> None:
         raise DefinitionError("the source has topics and a pattern", fix="give one of them")
     try:
         re.compile(pattern)
-    except re.error as wrong:
-        raise DefinitionError(f"pattern={pattern!r} is no regular expression", why=str(wrong)) from wrong
+    except (re.error, TypeError) as wrong:
+        raise DefinitionError(
+            f"pattern={pattern!r} is no regular expression that Python and Java both read",
+            why=str(wrong),
+            fix='write it in what both share, such as "payments-.*"',
+        ) from wrong
 
 
 def _require_column_name(name: str | None, role: str) -> None:

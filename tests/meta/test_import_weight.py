@@ -38,13 +38,22 @@ assert _run({arguments!r}) == 0
     "program",
     [
         "import tailrace\n",
+        "import tailrace.testing, tailrace.testing.plugin\n",
         "import tailrace.errors, tailrace.pipeline, tailrace.tuning, tailrace.checkpoint, tailrace.toolchain\n",
         HELP.format(arguments=["--help"]),
         HELP.format(arguments=["run", "--help"]),
         HELP.format(arguments=["broker", "start", "--help"]),
         HELP.format(arguments=["demo", "--help"]),
     ],
-    ids=["import tailrace", "definitions and toolchain", "--help", "run --help", "broker start --help", "demo --help"],
+    ids=[
+        "import tailrace",
+        "test kit",
+        "definitions and toolchain",
+        "--help",
+        "run --help",
+        "broker start --help",
+        "demo --help",
+    ],
 )
 def test_nothing_heavy_is_imported_and_nothing_is_started(program: str) -> None:
     modules, events, threads = observe(program)

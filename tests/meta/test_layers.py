@@ -12,7 +12,7 @@ from .source import PACKAGE, name_of, source_files, tree_of
 # From the top. Modules that share a line stand beside each other and know nothing of each other.
 LAYERS = (
     {"cli"},
-    {"demo", "doctor", "testing"},
+    {"demo", "doctor", "project", "testing"},
     {"runtime"},
     {"plan", "checkpoint"},
     {"engine"},
@@ -91,8 +91,12 @@ def test_imports_are_absolute(path: Path) -> None:
 def test_the_package_itself_imports_only_definitions_and_names_the_rest_lazily() -> None:
     tree = tree_of(PACKAGE / "__init__.py")
     at_once = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module is not None}
-    assert {name for name in at_once if name.startswith("tailrace")} == {"tailrace.errors", "tailrace.pipeline"}
-    assert layers_imported(PACKAGE / "__init__.py") == {"errors", "pipeline", "runtime", "spark_session"}
+    assert {name for name in at_once if name.startswith("tailrace")} == {
+        "tailrace.errors",
+        "tailrace.pipeline",
+        "tailrace.version",
+    }
+    assert layers_imported(PACKAGE / "__init__.py") == {"errors", "pipeline", "runtime", "spark_session", "version"}
 
 
 def test_python_m_tailrace_is_the_command_line_and_nothing_else() -> None:

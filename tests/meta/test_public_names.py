@@ -4,6 +4,7 @@ import sys
 import pytest
 
 import tailrace
+import tailrace.testing
 
 PUBLIC = [
     "KafkaSink",
@@ -15,6 +16,17 @@ PUBLIC = [
     "run",
     "session",
     "start",
+]
+TESTING = [
+    "CHECKPOINT",
+    "MODES",
+    "Lineage",
+    "Output",
+    "OutputRecord",
+    "Record",
+    "at",
+    "require_equal_modes",
+    "run",
 ]
 
 
@@ -44,3 +56,21 @@ def test_session_is_a_function_whatever_was_used_before_it(first: str) -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(tailrace, "pipelines")
+
+
+def test_the_public_names_of_the_test_kit_are_these() -> None:
+    assert tailrace.testing.__all__ == TESTING
+    assert len(TESTING) <= 12
+
+
+@pytest.mark.parametrize("name", [name for name in TESTING if not name.isupper()])
+def test_a_public_name_of_the_test_kit_is_a_documented_class_or_function(name: str) -> None:
+    program = (
+        f"from tailrace.testing import {name} as found\n"
+        "assert callable(found) and found.__doc__ and found.__module__.startswith('tailrace.testing.')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_an_unknown_name_of_the_test_kit_is_an_attribute_error() -> None:
+    assert not hasattr(tailrace.testing, "bench_of_another_kind")

@@ -33,7 +33,7 @@ def test_help_lists_the_commands_on_standard_output(capsys: Capture) -> None:
     assert _run(["--help"]) == 0
     shown = capsys.readouterr()
     listed = shown.out.partition("Commands")[2]
-    assert [name for name in ("demo", "run", "doctor", "broker") if name not in listed] == []
+    assert [name for name in ("demo", "init", "run", "doctor", "broker") if name not in listed] == []
     assert shown.err == ""
 
 
@@ -42,11 +42,14 @@ def test_help_lists_the_commands_on_standard_output(capsys: Capture) -> None:
     [
         (
             ["run"],
-            ["--mode", "--checkpoint-every", "--checkpoint", "--bootstrap-servers", "--conf", "--json", "--verbose"],
+            ["--mode", "--checkpoint-every", "--checkpoint", "--bootstrap-servers", "--conf", "--once", "--json"],
         ),
         (["demo"], ["--seconds", "--warmup", "--rate", "--partitions", "--json"]),
         (["doctor"], ["--fix", "--quiet", "--bootstrap-servers", "--json"]),
-        (["broker"], ["start", "stop", "status", "topic"]),
+        (["init"], ["NAME"]),
+        (["broker"], ["start", "stop", "status", "topic", "send", "read"]),
+        (["broker", "send"], ["TOPIC", "RECORD", "--key", "--bootstrap-servers"]),
+        (["broker", "read"], ["TOPIC", "--count", "--from", "--follow", "--headers", "--bootstrap-servers", "--json"]),
         (["broker", "start"], ["--name", "--port", "--fresh", "--json"]),
     ],
 )

@@ -1,6 +1,10 @@
+import copy
 import dataclasses
 import json
+import pickle
 import string
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -8,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import DefinitionError, OptionRefused, SchemaInvalid, TailraceError
-from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
+from tailrace.pipeline import FORMATS, POLICIES, KafkaSink, KafkaSource, Mode, Pipeline
 
 SCHEMA = "id string, amount double"
-# Long enough that it cannot occur in a text by chance.
-SECRETS = st.text(string.ascii_letters + string.digits + string.punctuation, min_size=12, max_size=40)
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249).filter(
+    lambda name: name not in (".", "..")
+)
+# Begun so that it cannot occur in a text by chance: Hypothesis also tries words that it finds in the source.
+SECRETS = st.text(string.ascii_letters + string.digits + string.punctuation, max_size=30).map("~s3cr3t~".__add__)
 
 
 def same(frame: Any) -> Any:
@@ -50,9 +58,9 @@ def test_definitions_are_frozen() -> None:
 
 def test_a_pipeline_can_be_copied_with_a_change() -> None:
     made = pipeline()
-    copy = dataclasses.replace(made, source=dataclasses.replace(made.source, topics="payments-2"))
-    assert copy.sources[0].topic_names == ("payments-2",)
-    assert copy.transform is made.transform
+    changed = dataclasses.replace(made, source=dataclasses.replace(made.sources[0], topics="payments-2"))
+    assert changed.sources[0].topic_names == ("payments-2",)
+    assert changed.transform is made.transform
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "..", "ä", "x" * 250, "a,b", 7, None])
@@ -79,11 +87,100 @@ def test_an_empty_schema_is_refused() -> None:
         KafkaSource("payments", "  ")
 
 
+def test_topics_are_named_in_words_and_in_sparks_words() -> None:
+    one, two = KafkaSource("payments", SCHEMA), KafkaSource(["payments", "refunds"], SCHEMA)
+    assert (one.in_words, one.subscription) == ("payments", {"subscribe": "payments"})
+    assert (two.in_words, two.subscription) == ("payments, refunds", {"subscribe": "payments,refunds"})
+
+
+def test_a_pattern_stands_in_place_of_topics() -> None:
+    source = KafkaSource(pattern="payments-.*", schema=SCHEMA)
+    assert source.topic_names == ()
+    assert source.in_words == "topics like payments-.*"
+    assert source.subscription == {"subscribePattern": "payments-.*"}
+
+
+@given(names=st.lists(TOPICS, min_size=1, max_size=5, unique=True))
+def test_spark_reads_the_same_topics_back(names: list[str]) -> None:
+    assert KafkaSource(names, SCHEMA).subscription["subscribe"].split(",") == names
+
+
+def test_topics_and_a_pattern_together_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="topics and a pattern"):
+        KafkaSource("payments", SCHEMA, pattern="payments-.*")
+
+
+def test_neither_topics_nor_a_pattern_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="names no topic"):
+        KafkaSource(schema=SCHEMA)
+
+
+@pytest.mark.parametrize("pattern", ["(", "payments-[", "*"])
+def test_a_pattern_that_is_no_regular_expression_is_refused_with_the_reason(pattern: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        KafkaSource(pattern=pattern, schema=SCHEMA)
+    assert repr(pattern) in refused.value.what
+    assert refused.value.why
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(DefinitionError, match="'avro' is no format") as refused:
+        KafkaSource("payments", SCHEMA, format="avro")
+    assert [known for known in FORMATS if known not in refused.value.fix] == []
+
+
+@pytest.mark.parametrize("plain", ["string", "bytes"])
+def test_records_that_are_not_json_have_no_schema(plain: str) -> None:
+    assert KafkaSource("payments", format=plain).schema is None
+
+
+@pytest.mark.parametrize("plain", ["string", "bytes"])
+@pytest.mark.parametrize(
+    "given_too", [{"schema": SCHEMA}, {"event_time": "at"}, {"json_options": {"timestampFormat": "yyyy"}}]
+)
+def test_what_only_json_has_is_refused_for_other_formats(plain: str, given_too: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="gives one column, value"):
+        KafkaSource("payments", format=plain, **given_too)
+
+
+def test_json_without_a_schema_is_refused_and_plain_text_is_offered() -> None:
+    with pytest.raises(SchemaInvalid) as refused:
+        KafkaSource("payments")
+    assert 'format="string"' in refused.value.fix
+
+
 def test_starting_offsets_are_in_sparks_words() -> None:
     offsets = {"payments": {"0": 17, "1": -2}}
-    assert KafkaSource("payments", SCHEMA).starting_offsets == "latest"
-    assert KafkaSource("payments", SCHEMA, starting="earliest").starting_offsets == "earliest"
-    assert json.loads(KafkaSource("payments", SCHEMA, starting=offsets).starting_offsets) == offsets
+    assert KafkaSource("payments", SCHEMA).starting_options == {"startingOffsets": "latest"}
+    assert KafkaSource("payments", SCHEMA, starting="earliest").starting_options == {"startingOffsets": "earliest"}
+    options = KafkaSource("payments", SCHEMA, starting=offsets).starting_options
+    assert list(options) == ["startingOffsets"]
+    assert json.loads(options["startingOffsets"]) == offsets
+
+
+def test_a_moment_to_start_from_is_told_in_milliseconds() -> None:
+    options = KafkaSource("payments", SCHEMA, starting=NOON).starting_options
+    assert options["startingTimestamp"] == "1767268800000"
+    assert options["startingOffsetsByTimestampStrategy"] == "latest", "a partition without later records is no error"
+    assert "startingOffsets" not in options
+
+
+@given(
+    moment=st.datetimes(datetime(2005, 1, 1), datetime(2038, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds
+    hours=st.integers(-12, 14),
+)
+def test_a_moment_is_the_same_in_every_time_zone(moment: datetime, hours: int) -> None:
+    here = KafkaSource("payments", SCHEMA, starting=moment)
+    there = KafkaSource("payments", SCHEMA, starting=moment.astimezone(timezone(timedelta(hours=hours))))
+    assert here.starting_options == there.starting_options
+    whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert here.starting_options["startingTimestamp"] == str(whole)
+
+
+def test_a_moment_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(OptionRefused, match="has no time zone") as refused:
+        KafkaSource("payments", SCHEMA, starting=NOON.replace(tzinfo=None))
+    assert "tzinfo" in refused.value.fix
 
 
 def test_an_unknown_starting_place_is_refused() -> None:
@@ -93,7 +190,17 @@ def test_an_unknown_starting_place_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "STARTINGOFFSETS"],
+    [
+        "kafka.bootstrap.servers",
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "startingOffsets",
+        "STARTINGOFFSETS",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "includeHeaders",
+    ],
 )
 def test_source_options_that_have_a_place_elsewhere_are_refused(option: str) -> None:
     with pytest.raises(OptionRefused) as refused:
@@ -103,13 +210,41 @@ def test_source_options_that_have_a_place_elsewhere_are_refused(option: str) -> 
 
 
 @pytest.mark.parametrize(
-    "option", ["kafka.bootstrap.servers", "topic", "checkpointLocation", "kafka.transactional.id", "Topic"]
+    "option",
+    ["kafka.bootstrap.servers", "topic", "checkpointLocation", "kafka.transactional.id", "Topic", "includeHeaders"],
 )
 def test_sink_options_that_have_a_place_elsewhere_are_refused(option: str) -> None:
     with pytest.raises(OptionRefused) as refused:
         KafkaSink("decisions", options={option: "x"})
     assert option in refused.value.what
     assert refused.value.fix
+
+
+@pytest.mark.parametrize("option", ["mode", "MODE", "columnNameOfCorruptRecord"])
+def test_json_options_that_the_policy_decides_are_refused(option: str) -> None:
+    with pytest.raises(OptionRefused, match="json_options") as refused:
+        KafkaSource("payments", SCHEMA, json_options={option: "x"})
+    assert option in refused.value.what
+    assert "malformed=" in refused.value.fix
+
+
+def test_json_options_take_sparks_spelling_and_are_kept_apart() -> None:
+    options: dict[str, Any] = {"allowSingleQuotes": False, "timestampFormat": "yyyy"}
+    source = KafkaSource("payments", SCHEMA, json_options=options)
+    options["locale"] = "de"
+    assert source.json_options == {"allowSingleQuotes": "false", "timestampFormat": "yyyy"}
+    assert source.options == {}
+
+
+@pytest.mark.parametrize("name", ["", "__tailrace_kafka"])
+def test_metadata_that_cannot_be_a_column_is_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match="metadata="):
+        KafkaSource("payments", SCHEMA, metadata=name)
+
+
+def test_metadata_and_event_time_are_kept_as_given() -> None:
+    source = KafkaSource("payments", "at timestamp", metadata="kafka", event_time="at")
+    assert (source.metadata, source.event_time) == ("kafka", "at")
 
 
 def test_option_values_take_sparks_spelling() -> None:
@@ -119,6 +254,158 @@ def test_option_values_take_sparks_spelling() -> None:
         "maxOffsetsPerTrigger": "10",
         "kafka.acks": "All",
     }
+
+
+def test_a_sink_may_name_its_topic_or_a_column_that_does_or_both() -> None:
+    assert KafkaSink("decisions").in_words == "decisions"
+    assert KafkaSink(topic_column="target").in_words == "the topic in target"
+    assert KafkaSink("decisions", topic_column="target").in_words == "decisions or the topic in target"
+
+
+def test_a_sink_without_any_topic_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="names no topic") as refused:
+        KafkaSink(key="id")
+    assert "topic_column=" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", ["tailrace.topic", "tailrace.", "tailrace.mine"])
+def test_headers_that_are_tailraces_own_are_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match="Tailrace's own") as refused:
+        KafkaSink("decisions", headers={"trace": "trace_id", name: "id"})
+    assert repr(name) in refused.value.what
+
+
+def test_headers_that_change_later_change_no_definition() -> None:
+    headers = {"trace": "trace_id", "Tailrace-like": "id", "tailrace": "id"}
+    sink = KafkaSink("decisions", headers=headers)
+    headers["tailrace.topic"] = "id"
+    assert sink.headers == {"trace": "trace_id", "Tailrace-like": "id", "tailrace": "id"}
+
+
+def test_headers_may_be_one_column() -> None:
+    assert KafkaSink("decisions", headers="tailrace.headers").headers == "tailrace.headers"
+
+
+def test_columns_of_a_sink_are_kept_as_given() -> None:
+    sink = KafkaSink("decisions", "id", value="body", event_time="at")
+    assert (sink.topic, sink.key, sink.value, sink.event_time) == ("decisions", "id", "body", "at")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KafkaSource("payments", SCHEMA, "payments-.*"),  # type: ignore[call-arg]
+        lambda: KafkaSink("decisions", "id", "target"),  # type: ignore[call-arg]
+        lambda: Pipeline("fraud", KafkaSource("payments", SCHEMA), same, KafkaSink("decisions"), "drop"),  # type: ignore[call-arg]
+    ],
+)
+def test_what_is_not_obvious_by_its_place_is_given_by_name(make: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        make()
+
+
+def test_one_source_and_several_read_alike() -> None:
+    payments, refunds = KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)
+    assert pipeline(source=payments).sources == (payments,)
+    several = [payments, refunds]
+    made = pipeline(source=several)
+    several.pop()
+    assert made.sources == made.source == (payments, refunds)
+
+
+@pytest.mark.parametrize("sources", [[], (), [KafkaSource("payments", SCHEMA), "refunds"], {"a": 1}, None])
+def test_no_source_and_what_is_no_source_are_refused(sources: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"source= is a .*, not a KafkaSource") as refused:
+        pipeline(source=sources)
+    assert "list" in refused.value.fix
+
+
+@pytest.mark.parametrize("policy", ["", "ignore", "DROP", "dead_letter"])
+def test_an_unknown_policy_is_refused_with_the_known_ones(policy: str) -> None:
+    with pytest.raises(DefinitionError, match="malformed=") as refused:
+        pipeline(malformed=policy)
+    assert [known for known in POLICIES if known not in refused.value.fix] == []
+
+
+def test_dead_letters_go_to_a_topic_named_after_the_pipeline_unless_told_otherwise() -> None:
+    assert pipeline().malformed == "dead-letter"
+    assert pipeline().dead_letter_topic == "fraud.dead-letters"
+    assert pipeline(dead_letters="broken").dead_letter_topic == "broken"
+
+
+@pytest.mark.parametrize("policy", ["drop", "fail"])
+def test_other_policies_have_no_dead_letters(policy: str) -> None:
+    assert pipeline(malformed=policy).dead_letter_topic is None
+    with pytest.raises(DefinitionError, match="has a topic for dead letters, but"):
+        pipeline(malformed=policy, dead_letters="broken")
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "..", "x" * 250])
+def test_what_kafka_cannot_call_a_topic_takes_no_dead_letters(topic: str) -> None:
+    with pytest.raises(DefinitionError, match="cannot be a topic's name"):
+        pipeline(dead_letters=topic)
+
+
+READ_BY_NAME = KafkaSource(["payments", "decisions"], SCHEMA)
+READ_BY_PATTERN = KafkaSource(pattern="decision.", schema=SCHEMA)
+OTHER = KafkaSource("clicks", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "sources", [READ_BY_NAME, READ_BY_PATTERN, [OTHER, READ_BY_NAME], [OTHER, READ_BY_PATTERN]], ids=repr
+)
+def test_a_pipeline_that_reads_what_it_writes_is_refused(sources: Any) -> None:
+    with pytest.raises(DefinitionError, match="writes to topic 'decisions', which it also reads"):
+        pipeline(source=sources, sink=KafkaSink("decisions", topic_column="target"))
+    with pytest.raises(DefinitionError, match="sends its dead letters to topic 'decisions', which it also reads"):
+        pipeline(source=sources, sink=KafkaSink("out"), dead_letters="decisions")
+    assert pipeline(source=sources, sink=KafkaSink(topic_column="target")).sink.topic is None, "only the data knows"
+
+
+def test_a_pattern_must_not_catch_the_topic_that_dead_letters_go_to_by_themselves() -> None:
+    everything = KafkaSource(pattern="fraud.*", schema=SCHEMA)
+    with pytest.raises(DefinitionError, match=r"sends its dead letters to topic 'fraud\.dead-letters'"):
+        pipeline(source=everything)
+    assert pipeline(source=everything, malformed="drop").dead_letter_topic is None
+    assert pipeline(source=everything, dead_letters="broken").dead_letter_topic == "broken"
+
+
+def test_a_pattern_means_whole_names() -> None:
+    source = KafkaSource(pattern="decision", schema=SCHEMA)
+    assert pipeline(source=source, sink=KafkaSink("decisions")).sources == (source,)
+
+
+def test_a_pipeline_goes_to_another_process_and_back() -> None:
+    sources = [KafkaSource("payments", SCHEMA, starting=NOON), KafkaSource(pattern="r.*", format="bytes")]
+    made = pipeline(source=sources, sink=KafkaSink("decisions", headers={"a": "id"}), dead_letters="broken")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert copy.deepcopy(made) == made
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "other"},
+        {"malformed": "fail"},
+        {"dead_letters": "broken"},
+        {"lineage": False},
+        {"sink": KafkaSink("out")},
+        {"source": (OTHER, KafkaSource("views", SCHEMA))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_every_part_of_a_pipeline_can_be_changed_in_a_copy(changes: dict[str, Any]) -> None:
+    made = pipeline()
+    changed = dataclasses.replace(made, **changes)
+    assert {name: getattr(changed, name) for name in changes} == changes
+    assert dataclasses.replace(changed, **{name: getattr(made, name) for name in changes}) == made
+
+
+def test_a_copy_is_checked_like_the_first() -> None:
+    with pytest.raises(DefinitionError, match="which it also reads"):
+        dataclasses.replace(pipeline(), sink=KafkaSink("payments"))
+    with pytest.raises(DefinitionError, match="topics and a pattern"):
+        dataclasses.replace(KafkaSource("payments", SCHEMA), pattern="p.*")
 
 
 @pytest.mark.parametrize("name", ["", " fraud", "a/b", "../up", "-x", ".hidden", "fraud\n"])
@@ -158,7 +445,7 @@ def test_no_definition_shows_the_value_of_an_option(secret: str) -> None:
 def test_no_refusal_repeats_the_value_of_an_option(secret: str) -> None:
     options = {"kafka.ssl.key.password": secret, "kafka.bootstrap.servers": secret}
     source = KafkaSource("payments", SCHEMA, options={"kafka.ssl.key.password": secret})
-    refusals = [
+    refusals: list[Callable[[], object]] = [
         lambda: KafkaSource("payments", SCHEMA, options=options),
         lambda: KafkaSink("decisions", options=options),
         lambda: pipeline(source=source, sink=KafkaSink("payments", options={"kafka.ssl.key.password": secret})),

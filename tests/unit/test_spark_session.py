@@ -1,11 +1,16 @@
 """What a session is made from. Nothing here starts a JVM."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
-from tailrace.spark_session import has_context, is_local, log_file, user_settings
+from tailrace.errors import EngineMismatch, EngineMissing
+from tailrace.spark_session import has_context, is_local, log_file, require_engine, user_settings
+from tailrace.toolchain.engine_jar import PROPERTIES
+from tailrace.version import VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +122,44 @@ def test_none_of_this_started_spark() -> None:
     user_settings({})
     assert not has_context()
     assert SparkContext._gateway is None
+
+
+class FakeSpark:
+    """As much of a session as the question after its engine needs; what is not there must not be asked for."""
+
+    def __init__(self, version: str | None) -> None:
+        loader = SimpleNamespace(getResource=self._resource)
+        thread = SimpleNamespace(currentThread=lambda: SimpleNamespace(getContextClassLoader=lambda: loader))
+        self._version = version
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Thread=thread)))
+        if version is not None:
+            engine = SimpleNamespace(Engine=SimpleNamespace(version=lambda: version))
+            sql = SimpleNamespace(tailrace=engine)
+            self._jvm.org = SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(sql=sql)))
+
+    def _resource(self, name: str) -> str | None:
+        assert name == PROPERTIES
+        return None if self._version is None else f"jar:file:/engine.jar!/{name}"
+
+
+def require(version: str | None) -> None:
+    spark: Any = FakeSpark(version)
+    require_engine(spark)
+
+
+def test_the_engine_of_this_version_is_taken() -> None:
+    require(VERSION)
+
+
+def test_a_spark_without_the_engine_is_refused_before_anything_of_it_is_called() -> None:
+    with pytest.raises(EngineMissing) as missing:
+        require(None)
+    assert "tr.session()" in missing.value.fix
+
+
+@pytest.mark.parametrize("version", ["0.0.1", f"{VERSION}.dev1", "unknown", ""])
+def test_the_engine_of_another_version_is_refused_with_both(version: str) -> None:
+    with pytest.raises(EngineMismatch) as refused:
+        require(version)
+    assert refused.value.what.endswith(f"engine of Tailrace {version}, and this is Tailrace {VERSION}")
+    assert refused.value.fix

@@ -1,14 +1,25 @@
 """``tailrace broker``: a real Kafka broker for development."""
 
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
 from tailrace.errors import OptionRefused
 
+if TYPE_CHECKING:
+    from tailrace.kafka.records import TopicRecord
+    from tailrace.kafka.topics import ClientConfig
+
 app = typer.Typer(help="A real single-node Kafka for development, on loopback.", no_args_is_help=True)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 Name = Annotated[str, typer.Option("--name", help="Several brokers run side by side under different names.")]
 
@@ -88,13 +99,128 @@ def topic(
     verbose: Verbose = False,
 ) -> None:
     """Make topics, where they do not exist yet."""
+    from tailrace.kafka.topics import create_topic
+
+    config = _client(bootstrap_servers)
+    for each in names:
+        made = create_topic(config, each, partitions)
+        say(f"topic {each!r} " + (f"made with {partitions} partitions" if made else "is there already"))
+
+
+@app.command()
+def send(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, which must be there.")],
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECORD",
+            help="The records; without any, each line of standard input that is not empty.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="The key of all of them; none by default.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    verbose: Verbose = False,
+) -> None:
+    """Send records to a topic."""
+    from tailrace.kafka.records import send_records
+
+    config = _client(bootstrap_servers)
+    if not records and sys.stdin.isatty():
+        say("One record per line; Ctrl-D ends.")
+    # What the shell hands over need not be UTF-8: these are the bytes as they were typed.
+    values = map(os.fsencode, records) if records else _lines()
+    sent = send_records(config, topic, values, None if key is None else os.fsencode(key))
+    say(f"{sent:,} record{'s' if sent != 1 else ''} sent to {topic}")
+
+
+@app.command()
+def read(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    *,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="End after so many records, and wait for them, if need be.")
+    ] = None,
+    starting: Annotated[Literal["earliest", "latest"], typer.Option("--from", help="Where to begin.")] = "earliest",
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print the headers, too, as name=value.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each record as a JSON object on a line.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print a topic's records, key and value parted by a tab: those that are there now, unless told otherwise."""
+    from tailrace.kafka.records import read_records
+
+    if starting == "latest" and not follow and count is None:
+        raise OptionRefused(
+            "--from latest begins after what is there now, and there it would also end",
+            fix="add --follow or --count to wait for what comes",
+        )
+    records = read_records(_client(bootstrap_servers), topic, starting=starting, count=count, follow=follow)
+    if follow or starting == "latest":
+        say(f"Reading {topic}; Ctrl-C stops it.")
+    try:
+        with closing(records):
+            for record in records:
+                print_json(_as_json(record)) if json else _print_line(record, headers=headers)
+    except BrokenPipeError:
+        _forget_stdout()
+    except KeyboardInterrupt:
+        if not follow or count is not None:
+            raise  # before it was done
+
+
+def _client(bootstrap_servers: str | None) -> "ClientConfig":
     from tailrace.kafka.bootstrap import resolve_bootstrap_servers
     from tailrace.kafka.client import client_config
-    from tailrace.kafka.topics import create_topic
 
     config = client_config(resolve_bootstrap_servers(bootstrap_servers), {})
     if config is None:
         raise OptionRefused("this broker cannot be reached without further options")
-    for each in names:
-        made = create_topic(config, each, partitions)
-        say(f"topic {each!r} " + (f"made with {partitions} partitions" if made else "is there already"))
+    return config
+
+
+def _lines() -> Iterator[bytes]:
+    """Standard input line by line, each as soon as it comes."""
+    for line in sys.stdin.buffer:
+        if record := line.rstrip(b"\r\n"):
+            yield record
+
+
+def _as_json(record: "TopicRecord") -> dict[str, Any]:
+    from tailrace.kafka.records import as_text
+
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": as_text(record.key),
+        "value": as_text(record.value),
+        # Pairs: a name may come more than once.
+        "headers": [[name, as_text(value)] for name, value in record.headers],
+    }
+
+
+def _print_line(record: "TopicRecord", *, headers: bool) -> None:
+    from tailrace.kafka.records import as_text
+
+    fields = [as_text(record.key) or "", as_text(record.value) or ""]
+    if headers:
+        fields += [f"{name}={as_text(value) or ''}" for name, value in record.headers]
+    line = "\t".join(map(_on_one_line, fields)) + "\n"
+    encoding = sys.stdout.encoding
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def _on_one_line(text: str) -> str:
+    """Text whose control characters neither break the line nor steer the terminal."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output, such as ``head``, has enough: let Python's own last flush go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -16,7 +16,7 @@ _verbose = False
 
 def console() -> Console:
     """Where words go: standard error, so that data on standard output can be piped."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str) -> None:

@@ -62,6 +62,10 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
         raise BrokerUnreachable(
             f"the broker at {_address(config)} did not make topic {name!r}", why=_reason(refused)
         ) from refused
+    except TimeoutError as late:
+        raise BrokerUnreachable(
+            f"the broker at {_address(config)} did not make topic {name!r}", why="it did not answer in time"
+        ) from late
     return True
 
 
@@ -144,6 +148,8 @@ def _offsets(config: ClientConfig, counts: Mapping[str, int], spec: OffsetSpec) 
     admin = AdminClient(dict(config))  # held by name: its answers die with it
     found: Offsets = {topic: {} for topic in counts}
     try:
+        # A client that knows the brokers already: a fresh one now and then takes seconds to ask its first question.
+        admin.list_topics(timeout=ASK_TIMEOUT_S)
         for place, answer in admin.list_offsets(asked, request_timeout=_OFFSETS_TIMEOUT_S).items():
             found[place.topic][place.partition] = answer.result(2 * _OFFSETS_TIMEOUT_S).offset
     except KafkaException as failed:

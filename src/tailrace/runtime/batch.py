@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.engine import clone_session
+from tailrace.engine import clone_session, save
 from tailrace.pipeline import Pipeline
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
@@ -26,10 +25,9 @@ def run_batch(
     writer = frame.rows.write.format("kafka").options(**pipeline.sink.options)
     if pipeline.sink.topic_column is None:
         writer = writer.option("topic", str(pipeline.sink.topic))
-    try:
-        writer.option("kafka.bootstrap.servers", bootstrap_servers).save()
-    except PySparkException as failed:
-        raise translate_failure(pipeline.name, str(failed)) from failed
+    failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
+    if failed is not None:
+        raise translate_failure(pipeline.name, failed)
     malformed: dict[str, int] = {}
     for counts in frame.counts:
         for reason, number in counts.malformed().items():

@@ -95,7 +95,7 @@ def _malformed(name: str, found: re.Match[str], text: str) -> TailraceError:
 def _dead_letters(name: str, found: re.Match[str], text: str) -> TailraceError:
     return DeadLettersFailed(
         f"query {name!r} ended because its dead letters could not be written to {found.group(1)}",
-        why=_root_cause(text),
+        why=_root_cause(re.sub(r"^\tCaused by", "Caused by", text, flags=re.MULTILINE)),  # suppressed: indented
         fix="see that the topic is there and may be written to, and start it again: no record is lost",
         detail=text,
     )
@@ -105,6 +105,15 @@ def _no_topic(name: str, found: re.Match[str], text: str) -> TailraceError:
     return QueryFailed(
         f"a row of query {name!r} has no topic: its topic column is null",
         fix='fill that column, or name a topic for such rows: KafkaSink("other", topic_column=...)',
+        detail=text,
+    )
+
+
+def _topic_invalid(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryFailed(
+        f"a row of query {name!r} names a topic that cannot be one",
+        why=_root_cause(text),
+        fix="a topic's name has letters, digits, dots, dashes and underscores, 249 at most",
         detail=text,
     )
 
@@ -205,7 +214,8 @@ _KNOWN = (
     ),
     _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
     _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
-    _Known(re.compile(r"null topic present in the data", re.IGNORECASE), _no_topic),
+    _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),
+    _Known(re.compile(r"InvalidTopicException"), _topic_invalid),
     _Known(re.compile(r"Topic (\S+) not present in metadata after"), _topic_unknown),
     _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),

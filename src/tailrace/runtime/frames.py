@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engine import RecordCounts, carry_lineage
 from tailrace.errors import DefinitionError
-from tailrace.pipeline import Pipeline
+from tailrace.pipeline import RESERVED_PREFIX, Pipeline
 from tailrace.runtime.sink_frame import sink_frame
 from tailrace.runtime.source_frame import EVENT_TIME, TOPIC, source_frame
 from tailrace.runtime.usercode import user_code
@@ -40,6 +40,13 @@ def pipeline_frame(
         raise DefinitionError(
             f"the function of pipeline {pipeline.name!r} returned {type(result).__name__}, not a DataFrame",
             fix="return the DataFrame that is to be written",
+        )
+    reserved = [name for name in result.columns if name.lower().startswith(RESERVED_PREFIX)]
+    if reserved:
+        raise DefinitionError(
+            f"the function of pipeline {pipeline.name!r} makes a column {reserved[0]!r}",
+            why=f"columns that begin with {RESERVED_PREFIX} are Tailrace's own",
+            fix="give it another name",
         )
     if pipeline.lineage:
         result = carry_lineage(result)

@@ -1,5 +1,6 @@
 """A pipeline's topics at the broker: what must be there before it starts, and how far they reach."""
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +61,18 @@ class PipelineTopics:
         return found
 
     def sources_by(self, spark: SparkSession) -> list[Partitions]:
-        """The same, asked through Spark."""
+        """The same, asked through Spark.
+
+        Raises:
+            OptionRefused: A source has a pattern, and only Spark can connect to this broker.
+        """
+        patterns = [source.pattern for source in self.pipeline.sources if source.pattern is not None]
+        if patterns:
+            raise OptionRefused(
+                f"the topics like {patterns[0]!r} cannot be listed",
+                why="with a Java key store only Spark can connect, and it lists them only once it runs",
+                fix="name the topics: KafkaSource([...])",
+            )
         return [
             kafka_partitions(spark, dict(source.options) | self._address, list(source.topic_names))
             for source in self.pipeline.sources
@@ -84,7 +96,7 @@ class PipelineTopics:
             if self._sink_config is None:
                 made = create_kafka_topic(spark, dict(self.pipeline.sink.options) | self._address, topic)
             else:
-                made = topic not in list_topics(self._sink_config) and create_topic(self._sink_config, topic, 1)
+                made = self._made_by_us(self._sink_config, topic)
         except KafkaError as refused:
             raise type(refused)(
                 f"the topic {topic!r} for dead letters of pipeline {self.pipeline.name!r} could not be made",
@@ -94,6 +106,17 @@ class PipelineTopics:
             ) from refused
         if made and announce is not None:
             announce(f"Made the topic {topic} for records that cannot be read.")
+
+    def _made_by_us(self, config: ClientConfig, topic: str) -> bool:
+        """Make a topic; return False where it is there, or another process made it in the meantime."""
+        with contextlib.suppress(TopicMissing):
+            return not partition_counts(config, [topic])
+        try:
+            return create_topic(config, topic, 1)
+        except KafkaError:
+            if topic in list_topics(config):
+                return False
+            raise
 
     def require_fitting_records(self, sources: Sequence[Partitions], schemas: Sequence[StructType]) -> None:
         """Look at the newest records of each source and refuse a schema that fits none of them."""

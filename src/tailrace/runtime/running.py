@@ -173,6 +173,9 @@ class RunningQuery:
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
         while self._counts and has_running_tasks(self.query) and time.monotonic() < deadline:
             time.sleep(0.05)
+        for counts in self._counts:
+            counts.settle()
+            counts.close()
 
     def _note_progress(self) -> None:
         """Remember each completed batch; Spark itself keeps only the last hundred."""

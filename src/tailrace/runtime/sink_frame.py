@@ -4,7 +4,16 @@ from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from tailrace.engine import with_lineage_headers
 from tailrace.errors import ColumnMissing, DefinitionError
@@ -72,6 +81,12 @@ def _require_columns(pipeline: Pipeline, shown: Mapping[str, DataType]) -> None:
             fix='a column of type array<struct<key string, value binary>>, or columns: headers={"trace": "trace_id"}',
         )
 
+    if sink.event_time is not None and not isinstance(shown[sink.event_time], TimestampType):
+        raise DefinitionError(
+            f"the sink's event_time {sink.event_time!r} is of type {shown[sink.event_time].simpleString()}",
+            fix="name a timestamp column",
+        )
+
 
 def _is_headers(kind: DataType) -> bool:
     return kind.simpleString() == _HEADERS.simpleString()
@@ -85,7 +100,7 @@ def _value(sink: KafkaSink, shown: Mapping[str, DataType]) -> Column:
 
 
 def _own_headers(sink: KafkaSink, shown: Mapping[str, DataType]) -> Column | None:
-    if sink.headers is None:
+    if not sink.headers:
         return None
     if isinstance(sink.headers, str):
         return F.col(quoted(sink.headers))

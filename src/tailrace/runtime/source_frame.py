@@ -1,6 +1,7 @@
 """A source's records as the DataFrame that the user's function gets: Kafka bytes to columns."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException, ParseException
@@ -8,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from tailrace.engine import RecordCheck, RecordCounts, read_records
+from tailrace.engine import RECORD, RecordCheck, RecordCounts, read_records
 from tailrace.errors import SchemaInvalid, SchemaMismatch
 from tailrace.kafka.topics import ClientConfig, newest_records
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
@@ -19,6 +20,8 @@ _JUDGE_FROM = 5
 """A single odd record proves nothing; from this many on, a schema that fits none of them is a mistake."""
 
 
+_CONDITION = re.compile(r"\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
+"""What Spark puts around its words for programs."""
 _PLAIN = {
     "string": StructType([StructField("value", StringType())]),
     "bytes": StructType([StructField("value", BinaryType())]),
@@ -37,15 +40,29 @@ def record_schema(source: KafkaSource) -> StructType:
         SchemaInvalid: They cannot be understood, or clash with others.
     """
     schema = _PLAIN.get(source.format) or _parsed_schema(source)
-    taken = [name for name in schema.fieldNames() if name == source.metadata or name.startswith(RESERVED_PREFIX)]
-    if taken:
-        raise SchemaInvalid(
-            f"the schema of {source.in_words} has a column {taken[0]!r}, which Tailrace would add",
-            fix="give metadata= another name" if taken[0] == source.metadata else "rename that column",
-        )
+    _require_names(source, schema.fieldNames())
     if source.event_time is not None:
         _require_timestamp(source, schema)
     return schema
+
+
+def _require_names(source: KafkaSource, names: Sequence[str]) -> None:
+    """Refuse names that would meet others; to Spark, upper and lower case are the same."""
+    if not names:
+        raise SchemaInvalid(f"the schema of {source.in_words} has no column", fix='schema="id string, ..."')
+    seen = {(source.metadata or "").lower()}
+    for name in names:
+        if name.lower().startswith(RESERVED_PREFIX) or name == source.metadata:
+            what = "which Tailrace would add"
+        elif name.lower() in seen:
+            what = "and another that differs from it in nothing or in case alone"
+        else:
+            seen.add(name.lower())
+            continue
+        raise SchemaInvalid(
+            f"the schema of {source.in_words} has a column {name!r}, {what}",
+            fix="rename that column, or give metadata= another name",
+        )
 
 
 def _require_timestamp(source: KafkaSource, schema: StructType) -> None:
@@ -72,7 +89,7 @@ def _parsed_schema(source: KafkaSource) -> StructType:
         message = (wrong.getMessage() or str(wrong)).strip().splitlines()
         raise SchemaInvalid(
             f"the schema {source.schema!r} cannot be understood",
-            why=next((line for line in message if line.strip()), ""),
+            why=_CONDITION.sub("", next((line for line in message if line.strip()), "")).strip(),
             fix='name columns and types: "id string, amount double, at timestamp"',
         ) from wrong
     if not isinstance(parsed, StructType):
@@ -145,15 +162,15 @@ def source_frame(
     checked, counts = read_records(raw, _record_check(pipeline, source, schema, bootstrap_servers))
     metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
     hidden = _hidden_columns(source) if pipeline.lineage else []
-    whole = checked.select("record", *metadata, *hidden)
-    shown = [F.col(quoted("record") + "." + quoted(name)) for name in schema.fieldNames()]
-    return whole.select(*shown, *([source.metadata] if source.metadata is not None else [])), counts
+    whole = checked.select(RECORD, *metadata, *hidden)
+    shown = [F.col(quoted(RECORD) + "." + quoted(name)) for name in schema.fieldNames()]
+    return whole.select(*shown, *([quoted(source.metadata)] if source.metadata is not None else [])), counts
 
 
 def _hidden_columns(source: KafkaSource) -> list[Column]:
     event_time = F.col("timestamp")
     if source.event_time is not None:
-        event_time = F.coalesce(F.col(quoted("record") + "." + quoted(source.event_time)), event_time)
+        event_time = F.coalesce(F.col(quoted(RECORD) + "." + quoted(source.event_time)), event_time)
     return [
         F.col("topic").alias(TOPIC),
         F.col("partition").alias(PARTITION),

@@ -116,12 +116,12 @@ def start_pipeline(
     names = sorted({name for counts in sources or () for name in counts} or set(topics.named))
     checkpoint.acquire(Owner(pipeline.name, tuple(names), pipeline.sink.in_words))
     try:
-        schemas = [record_schema(source) for source in pipeline.sources]
         partitions = sum(sum(counts.values()) for counts in sources) if sources is not None else None
         spark, ours = _spark_for(options, partitions, announce)
         if sources is None:
             sources = topics.sources_by(spark)
             partitions = sum(sum(counts.values()) for counts in sources)
+        schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
         topics.require_dead_letters(spark, announce)
         if not any_schema and checkpoint.last_commit() is None:
             # Later it is too late for that: records that do not fit go where the pipeline says.

@@ -41,3 +41,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module("tailrace.testing.runner"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,4 +10,7 @@ def at(moment: str) -> datetime:
 
     In a row it becomes text that Spark reads as a timestamp; in ``Record(timestamp=...)`` it is Kafka's own.
     """
-    return datetime.combine(DAY, time.fromisoformat(moment), UTC)
+    parsed = time.fromisoformat(moment)
+    if parsed.tzinfo is not None:
+        raise ValueError(f"{moment!r} names a time zone; moments of a test are in UTC")
+    return datetime.combine(DAY, parsed, UTC)

@@ -70,6 +70,8 @@ class Output:
         """
         found: dict[Any, Any] = {}
         for row in self.rows:
+            if not isinstance(row, dict):
+                raise TypeError(f"the output {row!r} is no JSON object, so it has no columns {', '.join(by)}")
             values = tuple(_hashable(row.get(column)) for column in by)
             found[values[0] if len(by) == 1 else values] = row
         return found

@@ -64,7 +64,7 @@ def encoded(value: Mapping[str, Any] | str | bytes | None) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, Mapping):
-        return json.dumps(value, default=_as_text).encode()
+        return json.dumps(dict(value), default=_as_text).encode()
     return value
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import EngineBuildFailed, EngineMissing
-from tailrace.toolchain.filelock import exclusive
+from tailrace.toolchain.filelock import LockTimeoutError, exclusive
 from tailrace.toolchain.java import Java
 from tailrace.toolchain.spark import pyspark_jars_dir, pyspark_version
 from tailrace.toolchain.staging import staging
@@ -40,6 +40,23 @@ class EngineJar:
             EngineMissing: There is neither a jar nor anything to build it from.
             EngineBuildFailed: It does not compile.
         """
+        try:
+            self._ensure_built(java, connector, announce)
+        except (OSError, LockTimeoutError) as refused:
+            raise EngineBuildFailed(
+                f"the engine in {self.sources} could not be built",
+                why=str(refused),
+                fix=f"see that this user may write to {self.jar.parent}, and try again",
+            ) from refused
+        if not self.jar.is_file():
+            raise EngineMissing(
+                f"the engine's jar is not there: {self.jar}",
+                why="this installation of Tailrace is incomplete",
+                fix="install it again: pip install --force-reinstall --no-deps tailrace",
+            )
+        return self.jar
+
+    def _ensure_built(self, java: Java, connector: Sequence[Path], announce: Callable[[str], None]) -> None:
         if self.needs_building():
             with exclusive(
                 self.jar.with_suffix(".lock"),
@@ -48,13 +65,6 @@ class EngineJar:
                 if self.needs_building():
                     announce("Building the engine, some seconds ...")
                     self._build(java, connector)
-        if not self.jar.is_file():
-            raise EngineMissing(
-                f"the engine's jar is not there: {self.jar}",
-                why="this installation of Tailrace is incomplete",
-                fix="install it again: pip install --force-reinstall --no-deps tailrace",
-            )
-        return self.jar
 
     def digest(self) -> str:
         """A checksum of everything that the jar is made of."""
@@ -76,6 +86,7 @@ class EngineJar:
         return dict(line.partition("=")[::2] for line in lines).get("digest")
 
     def _build(self, java: Java, connector: Sequence[Path]) -> None:
+        digest = self.digest()  # first: what is saved while the compiler runs is not in this jar
         with staging(self.jar.parent) as folder:
             made = folder / "engine.jar"
             classpath = ":".join([f"{pyspark_jars_dir()}/*", *map(str, connector)])
@@ -99,7 +110,7 @@ class EngineJar:
                     detail=words,
                 )
             with zipfile.ZipFile(made, "a") as jar:
-                jar.writestr(PROPERTIES, f"version={VERSION}\ndigest={self.digest()}\n")
+                jar.writestr(PROPERTIES, f"version={VERSION}\ndigest={digest}\n")
             made.replace(self.jar)
 
 

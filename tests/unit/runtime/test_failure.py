@@ -3,8 +3,10 @@ import pytest
 from tailrace.errors import (
     CheckpointFormatOld,
     CheckpointUnwritable,
+    DeadLettersFailed,
     QueryFailed,
     QueryRefused,
+    RecordMalformed,
     SettingRefused,
     SlotsMissing,
     TailraceError,
@@ -93,6 +95,52 @@ UNKNOWN = (
     f"{JAVA_FRAMES}"
 )
 
+
+def stage_failure(cause: str, trace: str = JAVA_FRAMES) -> str:
+    """What Spark says when a task failed: once in a sentence, and once more as a chain of causes."""
+    line = (
+        "Job aborted due to stage failure: Task 0 in stage 17.0 failed 1 times, most recent failure: Lost task 0.0 in "
+        f"stage 17.0 (TID 28) (localhost executor driver): {cause}\n{trace}"
+    )
+    return (
+        f"{line}\nDriver stacktrace:\n=== Streaming Query ===\nIdentifier: fraud [id = b52e, runId = aad4]\n"
+        f"Current Committed Offsets: {{}}\n\nLogical Plan:\nWriteToMicroBatchDataSource KafkaTable\n"
+        "+- ~Project [value#908, static_invoke(LineageHeaders.of(null, __tailrace_topic#902)) AS headers#909]\n\n"
+        f"org.apache.spark.sql.streaming.StreamingQueryException: {line}\nDriver stacktrace:\n{JAVA_FRAMES}"
+        f"Caused by: org.apache.spark.SparkException: {line}\nDriver stacktrace:\n\t... 1 more\n"
+        f"Caused by: {cause}\n{trace}"
+    )
+
+
+MALFORMED = stage_failure(
+    "org.apache.spark.sql.tailrace.RecordMalformedException: record payments-0@19 is malformed: not_json: Unexpected "
+    "character ('o' (code 111)): was expecting double-quote to start field name"
+)
+DEAD_LETTERS = stage_failure(
+    "org.apache.spark.sql.tailrace.DeadLettersFailedException: dead letters could not be written to fraud.dead-letters",
+    f"{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access "
+    f"topics: [fraud.dead-letters]\n{JAVA_FRAMES}",
+)
+# As it looks where the last letters were refused: a task's listeners tell only by a suppressed exception.
+DEAD_LETTERS_AT_THE_END = stage_failure(
+    "org.apache.spark.util.TaskCompletionListenerException: dead letters could not be written to fraud.dead-letters",
+    f"{JAVA_FRAMES}\tSuppressed: org.apache.spark.sql.tailrace.DeadLettersFailedException: dead letters could not be "
+    "written to fraud.dead-letters\n\t\tat org.apache.spark.sql.tailrace.DeadLetters.raiseIfFailed(DeadLetters.scala)\n"
+    "\t\t... 12 more\n\tCaused by: org.apache.kafka.common.errors.RecordTooLargeException: The message is 2379 bytes "
+    "when serialized which is larger than 600, which is the value of the max.request.size configuration.\n",
+)
+NULL_TOPIC = (
+    "The Kafka message data sent to the producer contains a null topic. Use the `topic` option for setting a default "
+    f"topic.\n=== Streaming Query ===\n{JAVA_FRAMES}"
+    "Caused by: org.apache.spark.sql.kafka010.KafkaIllegalStateException: The Kafka message data sent to the producer "
+    f"contains a null topic. Use the `topic` option for setting a default topic.\n{JAVA_FRAMES}"
+)
+TOPIC_UNKNOWN = stage_failure(
+    "org.apache.kafka.common.errors.TimeoutException: Topic audit-eu not present in metadata after 60000 ms.",
+    "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this "
+    "topic-partition.\n",
+)
+
 CASES: list[tuple[str, type[TailraceError]]] = [
     (python_failure(), UserCodeFailed),
     (PYTHON_OPERATOR, QueryRefused),
@@ -106,6 +154,11 @@ CASES: list[tuple[str, type[TailraceError]]] = [
     (TOPIC, TopicMissing),
     (DATA_LOSS, QueryFailed),
     (UNKNOWN, QueryFailed),
+    (MALFORMED, RecordMalformed),
+    (DEAD_LETTERS, DeadLettersFailed),
+    (DEAD_LETTERS_AT_THE_END, DeadLettersFailed),
+    (NULL_TOPIC, QueryFailed),
+    (TOPIC_UNKNOWN, TopicMissing),
     ("", QueryFailed),
 ]
 
@@ -201,3 +254,60 @@ def test_an_option_that_real_time_does_not_take_is_named() -> None:
     assert type(error) is QueryRefused
     assert "maxOffsetsPerTrigger" in error.what
     assert "maxOffsetsPerTrigger" in error.fix
+
+
+def test_a_malformed_record_is_told_by_its_place_and_what_is_wrong_with_it() -> None:
+    error = translate_failure("fraud", MALFORMED)
+    assert error.what == "record payments-0@19 is malformed, so query 'fraud' ended"
+    assert error.why == (
+        "not_json: Unexpected character ('o' (code 111)): was expecting double-quote to start field name"
+    )
+    assert "malformed='dead-letter'" in error.fix
+
+
+def test_dead_letters_that_could_not_be_written_are_told_with_topic_and_reason() -> None:
+    error = translate_failure("fraud", DEAD_LETTERS)
+    assert error.what == "query 'fraud' ended because its dead letters could not be written to fraud.dead-letters"
+    assert error.why == "Not authorized to access topics: [fraud.dead-letters]"
+    assert "no record is lost" in error.fix
+
+
+def test_dead_letters_refused_at_the_end_of_a_task_are_told_with_the_reason_too() -> None:
+    error = translate_failure("fraud", DEAD_LETTERS_AT_THE_END)
+    assert error.what.endswith("could not be written to fraud.dead-letters")
+    assert error.why.startswith("The message is 2379 bytes when serialized which is larger than 600")
+
+
+def test_dead_letters_whose_topic_is_gone_are_still_about_dead_letters() -> None:
+    gone = "Topic fraud.dead-letters not present in metadata after 60000 ms."
+    text = stage_failure(
+        "org.apache.spark.sql.tailrace.DeadLettersFailedException: dead letters could not be written to "
+        "fraud.dead-letters",
+        f"{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors.TimeoutException: {gone}\n",
+    )
+    error = translate_failure("fraud", text)
+    assert type(error) is DeadLettersFailed
+    assert error.why == gone
+
+
+def test_a_row_without_a_topic_is_told_with_the_two_ways_out() -> None:
+    error = translate_failure("fraud", NULL_TOPIC)
+    assert error.what == "a row of query 'fraud' has no topic: its topic column is null"
+    assert "topic_column=" in error.fix
+
+
+def test_a_row_without_a_topic_is_known_in_the_words_of_older_connectors_too() -> None:
+    text = "null topic present in the data. Use the topic option for setting a default topic.\n" + JAVA_FRAMES
+    assert translate_failure("fraud", text).what == translate_failure("fraud", NULL_TOPIC).what
+
+
+def test_a_topic_that_only_the_data_names_is_told_by_its_name() -> None:
+    error = translate_failure("fraud", TOPIC_UNKNOWN)
+    assert error.what == "topic 'audit-eu', which a row of query 'fraud' is to be written to, does not exist"
+    assert "tailrace broker topic audit-eu" in error.fix
+    assert "topic column" in error.fix
+
+
+def test_the_users_own_exception_comes_before_what_it_says() -> None:
+    error = translate_failure("fraud", python_failure(error="ValueError: record a-0@1 is malformed: by my own rules"))
+    assert type(error) is UserCodeFailed

@@ -1,0 +1,32 @@
+package org.apache.spark.sql.tailrace
+
+import java.util.concurrent.TimeoutException
+
+import org.apache.spark.SparkContext
+import org.apache.spark.scheduler.{SparkListener, SparkListenerTaskEnd}
+
+/**
+ * Adds the counts of tasks that ended after their query was stopped.
+ *
+ * Spark merges the counts of every task, but not once its job was cancelled, which is how every query in real time
+ * ends. They still come with the event that tells of the task's end.
+ */
+class KilledTaskCounts(context: SparkContext, counts: RecordCounts) extends SparkListener {
+
+  override def onTaskEnd(end: SparkListenerTaskEnd): Unit = {
+    val alreadyMerged = end.taskInfo.accumulables.exists(_.id == counts.id)
+    if (!alreadyMerged && end.taskMetrics != null) {
+      end.taskMetrics.externalAccums.foreach {
+        case sent: RecordCounts if sent.id == counts.id => counts.synchronized(counts.merge(sent))
+        case _ =>
+      }
+    }
+  }
+
+  /** Wait until everything that has happened so far is counted. */
+  def settle(timeoutMs: Long): Unit =
+    try context.listenerBus.waitUntilEmpty(timeoutMs)
+    catch { case _: TimeoutException => }
+
+  def close(): Unit = context.removeSparkListener(this)
+}

@@ -1,0 +1,1 @@
+"""A user's project: the files that a new one begins with."""

@@ -1,0 +1,96 @@
+"""A project's folder: its name, and the files that it begins with."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from tailrace.errors import OptionRefused
+
+# Under other names in the package: as what they are, our own tools would run and check them.
+FILES = {
+    "pipeline.py": "pipeline.py.txt",
+    "test_pipeline.py": "test_pipeline.py.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+}
+LONGEST_NAME = 100
+"""The topic for dead letters is named after the pipeline, and a topic's name has 249 characters at most."""
+_NAME_IN_TEMPLATE = "@name@"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project as it was made."""
+
+    folder: Path
+    pipeline: str
+    """The pipeline's name."""
+
+
+def make_project(place: str) -> Project:
+    """Make a folder with a pipeline, its tests and what to do with them.
+
+    Args:
+        place: The folder, which is not there yet or is empty; its name becomes the pipeline's.
+
+    Raises:
+        OptionRefused: The folder holds something, cannot be made, or its name cannot be made a pipeline's.
+    """
+    if not place.strip() or not place.isprintable():
+        raise _no_name(place)
+    folder = Path(place)
+    try:
+        project = Project(folder, pipeline_name(folder.resolve().name))
+        _require_empty(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, template in FILES.items():
+            text = resources.files(__package__).joinpath("template", template).read_text(encoding="utf-8")
+            (folder / name).write_text(text.replace(_NAME_IN_TEMPLATE, project.pipeline), encoding="utf-8")
+    except OSError as failed:
+        raise OptionRefused(
+            f"the folder {place} cannot be made",
+            why=failed.strerror or str(failed),
+            fix="choose a place where you may write",
+        ) from failed
+    return project
+
+
+def pipeline_name(folder: str) -> str:
+    """A folder's name as a pipeline's: letters, digits, dot, dash and underscore.
+
+    Raises:
+        OptionRefused: Nothing is left of it, or it is too long.
+    """
+    plain = unicodedata.normalize("NFKD", folder).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).lstrip("._-").rstrip("-")
+    if not name:
+        raise _no_name(folder)
+    if len(name) > LONGEST_NAME:
+        raise OptionRefused(
+            f"{folder!r} is too long for a pipeline's name",
+            why="topics and folders are named after it",
+            fix=f"use {LONGEST_NAME} characters at most",
+        )
+    return name
+
+
+def _require_empty(folder: Path) -> None:
+    if folder.is_dir():
+        if any(folder.iterdir()):
+            raise OptionRefused(
+                f"the folder {folder} is there already and is not empty",
+                why="files of yours could be overwritten",
+                fix="choose another name",
+            )
+    elif folder.exists():
+        raise OptionRefused(f"{folder} is there already and is no folder", fix="choose another name")
+
+
+def _no_name(given: str) -> OptionRefused:
+    return OptionRefused(
+        f"{given!r} cannot be a project's name",
+        why="the folder and the pipeline are named so",
+        fix="use letters, digits, dot, dash and underscore: tailrace init shop",
+    )

@@ -1,0 +1,192 @@
+"""The code in the guides and concept pages, and a reader who follows it.
+
+Two kinds of fenced blocks, and no others, so that none is shown without being run:
+
+``python``   begins with the name of its file, ``# large.py``. It is written to a folder; where the page's own commands
+             have made a file of that name, the block must be a part of it.
+``console``  lines that begin with ``$`` are typed in a terminal. The lines below are what it must print, in that order,
+             among others; ``...`` stands for any text. A program that runs until it is stopped stays while
+             the page goes on; ``^C`` stops it.
+"""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conftest import wait_until
+
+DOCS = Path(__file__).parents[2] / "docs"
+LANGUAGES = ("python", "console")
+PROGRAMS = {
+    "tailrace": [sys.executable, "-m", "tailrace"],
+    "pytest": [sys.executable, "-m", "pytest"],
+    "python": [sys.executable],
+}
+_FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
+_BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(DOCS)} line {self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """The file that a Python block is."""
+        found = re.match(r"# (\w+\.py)\n", self.text)
+        return found.group(1) if found else None
+
+    @property
+    def content(self) -> str:
+        """What is in that file."""
+        return self.text.partition("\n")[2].lstrip("\n")
+
+
+def pages() -> list[Path]:
+    return [DOCS / "index.md", *sorted(DOCS.glob("guide/**/*.md")), *sorted(DOCS.glob("concepts/**/*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = [
+        Block(page, text[: each.start()].count("\n") + 1, each.group(1), each.group(2))
+        for each in _BLOCK.finditer(text)
+    ]
+    fences = len(_FENCE.findall(re.sub(r"^[ \t]+", "", text, flags=re.MULTILINE)))
+    assert fences == 2 * len(found), f"{page.name}: a fence is indented, of another kind or not closed"
+    return found
+
+
+def is_walked(page: Path) -> bool:
+    """Whether a page is followed in a terminal; of the others, the Python files alone are run."""
+    return any(block.language == "console" for block in blocks(page))
+
+
+class Reader:
+    """Somebody who does what a page says, block by block, in a folder of their own."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._env = dict(env)
+        self._logs = folder.parent / f"{folder.name}-logs"
+        self._logs.mkdir()
+        self._running: list[tuple[subprocess.Popen[bytes], Path, int]] = []
+
+    def follow(self, block: Block) -> None:
+        if block.language == "python":
+            self._write(block)
+            return
+        for typed, expected in _steps(block):
+            if typed == "^C":
+                self._interrupt(expected, block)
+            else:
+                self._type(typed, expected, block)
+
+    def leave(self) -> None:
+        """End what a page that failed has left running."""
+        for process, _, _ in self._running:
+            process.kill()
+            process.wait()
+
+    def is_done(self) -> bool:
+        """Whether nothing is left running."""
+        return not self._running
+
+    def _write(self, block: Block) -> None:
+        path = self._folder / str(block.file)
+        if path.exists():
+            assert block.content in path.read_text(), f"{block.where}: {block.file} is another one"
+        else:
+            path.write_text(block.content)
+
+    def _type(self, typed: str, expected: Sequence[str], block: Block) -> None:
+        words = shlex.split(typed)
+        if words[0] == "cd":
+            self._folder /= words[1]
+            assert self._folder.is_dir(), block.where
+            return
+        log = self._logs / f"{len(list(self._logs.iterdir())):03}"
+        process = self._start(words, log)
+        if _runs_until_stopped(words):
+            self._running.append((process, log, len(expected)))
+            wait_until(
+                lambda: process.poll() is not None or not _missing(expected, log.read_text()),
+                _TIMEOUT_S,
+                f"{block.where}: {typed}",
+            )
+        else:
+            try:
+                process.wait(_TIMEOUT_S)
+            finally:
+                process.kill()
+            refused = any(line.startswith("error:") for line in expected)
+            assert bool(process.returncode) == refused, f"{block.where}: {typed}\n{log.read_text()}"
+        _require(expected, log.read_text(), f"{block.where}: {typed}")
+
+    def _interrupt(self, expected: Sequence[str], block: Block) -> None:
+        process, log, _ = self._running.pop()
+        try:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(_TIMEOUT_S) == 0, f"{block.where}: {log.read_text()}"
+        finally:
+            process.kill()
+        _require(expected, log.read_text(), f"{block.where}: ^C")
+
+    def _start(self, words: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [*PROGRAMS[words[0]], *words[1:]],
+                cwd=self._folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # A shell makes its background jobs deaf to Ctrl-C, and so would be everything that they start.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            )
+
+
+def _steps(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """What is typed in a block, each with what it prints."""
+    steps: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ ") or line == "^C":
+            steps.append((line.removeprefix("$ "), []))
+        else:
+            assert steps, f"{block.where}: begins with output"
+            steps[-1][1].append(line)
+    assert steps, f"{block.where}: is empty"
+    yield from steps
+
+
+def _runs_until_stopped(words: Sequence[str]) -> bool:
+    return words[0] == "python" or (words[:2] == ["tailrace", "run"] and "--once" not in words)
+
+
+def _missing(expected: Sequence[str], printed: str) -> list[str]:
+    """The first of the expected lines that was not printed after the one before it, if there is one."""
+    lines = iter([" ".join(line.split()) for line in printed.splitlines()])
+    for wanted in expected:
+        pattern = ".*".join(re.escape(" ".join(part.split(" "))) for part in " ".join(wanted.split()).split("..."))
+        if not any(re.fullmatch(pattern, line) for line in lines):
+            return [wanted]
+    return []
+
+
+def _require(expected: Sequence[str], printed: str, what: str) -> None:
+    assert not _missing(expected, printed), f"{what}\ndid not print {_missing(expected, printed)[0]!r}:\n{printed}"

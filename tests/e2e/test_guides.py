@@ -1,0 +1,102 @@
+"""The guides and concept pages: every block of code in them is run, as a reader would run it."""
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import environment
+from conftest import Kafka, marked_processes
+from doc_blocks import DOCS, LANGUAGES, Block, Reader, blocks, is_walked, pages
+
+from tailrace.toolchain import cache_dir
+
+PAGES = pages()
+WALKED = [page for page in PAGES if is_walked(page)]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+BROKER = "TAILRACE_BOOTSTRAP_SERVERS"
+
+
+def name_of(page: Path) -> str:
+    return page.stem
+
+
+def in_one_folder() -> dict[str, Block]:
+    """The Python files of the pages that are not walked, by name."""
+    files: dict[str, Block] = {}
+    for block in BLOCKS:
+        if block.page not in WALKED:
+            assert block.file not in files, f"{block.where}: there is another {block.file}"
+            files[str(block.file)] = block
+    return files
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
+def test_a_block_is_of_a_kind_that_is_run(block: Block) -> None:
+    assert block.language in LANGUAGES
+    assert block.language != "python" or block.file is not None, "a Python block begins with its file: # large.py"
+
+
+def test_every_python_file_is_used() -> None:
+    files = in_one_folder()
+    code = "\n".join(block.content for block in files.values())
+    used = set(re.findall(r"^\s*(?:from|import) (\w+)", code, re.MULTILINE))
+    assert not [name for name in files if not name.startswith("test_") and name.removesuffix(".py") not in used]
+
+
+def test_the_index_has_every_page() -> None:
+    listed = re.findall(r"\]\(((?:guide|concepts)/[^)#]+)\)", (DOCS / "index.md").read_text())
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES if page.parent != DOCS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+@pytest.fixture
+def reader_env(tmp_path: Path, kafka: Kafka) -> Iterator[dict[str, str]]:
+    """A user's folders of the test's own, sharing the jars, and a broker; what still runs at the end is stopped."""
+    cache = tmp_path / "home" / "cache"
+    cache.mkdir(parents=True)
+    for kept in ("jars", "java"):
+        (cache / kept).symlink_to(cache_dir() / kept)
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    yield environment({"TAILRACE_HOME": str(cache.parent), "TAILRACE_TEST_MARK": mark, BROKER: kafka.bootstrap_servers})
+    for process in marked_processes(mark):
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", WALKED, ids=name_of)
+def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path: Path) -> None:
+    if "tailrace broker start" in page.read_text():
+        del reader_env[BROKER]
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    reader = Reader(folder, reader_env)
+    try:
+        for block in blocks(page):
+            reader.follow(block)
+    finally:
+        reader.leave()
+    assert reader.is_done(), f"{page.name} leaves a program running"
+
+
+@pytest.mark.timeout(600)
+def test_the_python_of_the_other_pages(tmp_path: Path) -> None:
+    files = in_one_folder()
+    for name, block in files.items():
+        (tmp_path / name).write_text(block.content)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=0"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=590, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout

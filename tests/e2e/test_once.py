@@ -1,0 +1,127 @@
+"""`--once`: what is in the topics now, all of it, and then the end."""
+
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import tailrace
+from conftest import Kafka
+
+import tailrace as tr
+from tailrace.errors import OptionRefused
+from tailrace.testing import Record
+from tailrace.testing.bench import shared_bench
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+
+
+def pipeline(transform: Any = lambda df: df.select("id")) -> tr.Pipeline:
+    name = f"once-{secrets.token_hex(4)}"
+    shared_bench().make_topics([f"{name}-in"], 2)
+    shared_bench().make_topics([f"{name}-out"], 1)
+    return tr.Pipeline(
+        name=name,
+        source=tr.KafkaSource(f"{name}-in", "id long, card string"),
+        transform=transform,
+        sink=tr.KafkaSink(f"{name}-out"),
+    )
+
+
+def send(here: tr.Pipeline, numbers: range) -> None:
+    topic = here.sources[0].topic_names[0]
+    shared_bench().send([Record({"id": n, "card": f"c{n % 3}"}, topic=topic) for n in numbers])
+
+
+def run_once(here: tr.Pipeline, mode: str, folder: Path) -> Any:
+    servers = shared_bench().broker.bootstrap_servers
+    return tr.run(here, mode, bootstrap_servers=servers, checkpoint=folder / "c", conf=CONF, once=True)
+
+
+def written(here: tr.Pipeline) -> list[Any]:
+    topic = here.sink.topic or ""
+    return [record.row for record in shared_bench().read(topic, {}, shared_bench().ends([topic])[topic])]
+
+
+def test_everything_that_is_there_and_later_only_what_is_new(mode: str, tmp_path: Path) -> None:
+    here = pipeline()
+    send(here, range(100))
+    summary = run_once(here, mode, tmp_path)
+    assert sorted(row["id"] for row in written(here)) == list(range(100)), "from the beginning, though starting=latest"
+    assert summary.input_rows == 100
+    send(here, range(100, 120))
+    assert run_once(here, mode, tmp_path).input_rows == 20
+    assert sorted(row["id"] for row in written(here)) == list(range(120))
+    assert run_once(here, mode, tmp_path).input_rows == 0
+    assert len(written(here)) == 120
+
+
+def test_state_goes_on_from_run_to_run_and_from_mode_to_mode(tmp_path: Path) -> None:
+    here = pipeline(lambda df: df.groupBy("card").count())
+    for number, mode in enumerate(["realtime", "microbatch", "realtime"]):
+        send(here, range(number * 30, number * 30 + 30))
+        run_once(here, mode, tmp_path)
+    last = {row["card"]: row["count"] for row in written(here)}
+    assert last == {"c0": 30, "c1": 30, "c2": 30}
+
+
+def test_empty_topics_end_at_once(mode: str, tmp_path: Path) -> None:
+    here = pipeline()
+    began = time.monotonic()
+    assert run_once(here, mode, tmp_path).input_rows == 0
+    assert time.monotonic() - began < 60
+
+
+def test_nothing_twice_and_nothing_lost_while_records_keep_coming(mode: str, tmp_path: Path) -> None:
+    here = pipeline()
+    sent = 0
+    stop = threading.Event()
+
+    def produce() -> None:
+        nonlocal sent
+        while not stop.is_set():
+            send(here, range(sent, sent + 20))
+            sent += 20
+            time.sleep(0.05)
+
+    send(here, range(sent, sent + 20))
+    sent += 20
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        for _ in range(2):
+            run_once(here, mode, tmp_path)
+    finally:
+        stop.set()
+        producer.join()
+    run_once(here, mode, tmp_path)
+    assert sorted(row["id"] for row in written(here)) == list(range(sent))
+
+
+def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    name = f"file-{secrets.token_hex(4)}"
+    shared_bench().make_topics([f"{name}-in", f"{name}-out"], 2)
+    (tmp_path / "p.py").write_text(
+        f"import tailrace as tr\n"
+        f"pipeline = tr.Pipeline(name='{name}', source=tr.KafkaSource('{name}-in', 'id long'),\n"
+        f"    transform=lambda df: df, sink=tr.KafkaSink('{name}-out'))\n"
+    )
+    kafka.send(f"{name}-in", [{"id": n} for n in range(10)])
+    env = {"TAILRACE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
+    done = tailrace("run", "p.py", "--once", "--mode", mode, cwd=tmp_path, env=env, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    assert "It ends when what is there now has been processed." in done.stderr
+    assert "10 records in them" in done.stderr
+    assert "will be written again" not in done.stderr
+    assert len(kafka.receive_count(f"{name}-out", 10)) == 10
+
+
+def test_a_writer_cannot_run_once_in_real_time(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    stream = spark.readStream.format("rate").load()
+    writer = stream.selectExpr("cast(value as string) as value").writeStream.format("kafka").queryName("q")
+    with pytest.raises(OptionRefused, match="cannot be run once in real time"):
+        tr.start(writer, "realtime", checkpoint=tmp_path, once=True)

@@ -1,0 +1,175 @@
+"""What `tailrace run` says, with nothing behind it. Real runs: tests/e2e."""
+
+import json
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli import output
+from tailrace.cli.app import _run
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.slots import Slots
+from tailrace.runtime.options import RunOptions
+from tailrace.runtime.running import RunSummary
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test is a process of its own as far as --verbose, the terminal and the folder go."""
+    monkeypatch.setattr(output, "_verbose", False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+@dataclass
+class FakeRun:
+    """A pipeline that was started, as far as `tailrace run` looks at it."""
+
+    done: bool = False
+    malformed: dict[str, int] = field(default_factory=dict)
+    lost_lineage: str = ""
+    slots: Slots | None = None
+    checkpoint: str = "/checkpoints/fraud"
+    options: RunOptions | None = None
+
+    def start(self, pipeline: Pipeline, options: RunOptions, _announce: object) -> "FakeRun":
+        self.options = options
+        return self
+
+    def wait(self, *, stop: threading.Event) -> bool:
+        return self.done
+
+    def stop(self) -> RunSummary:
+        assert self.options is not None
+        return RunSummary("fraud", str(self.options.mode), 12.5, 3, 4711, self.checkpoint, self.malformed)
+
+
+def run_fake(
+    monkeypatch: pytest.MonkeyPatch,
+    fake: FakeRun,
+    *arguments: str,
+    source: str = '"in", "a int"',
+    sink: str = '"out"',
+    more: str = "",
+) -> RunOptions:
+    """Run a pipeline with nothing behind it; return the options that it would have been started with."""
+    Path("cli_run.py").write_text(
+        f'import tailrace as tr\npipeline = tr.Pipeline("fraud", [tr.KafkaSource({source})], lambda frame: frame, '
+        f"tr.KafkaSink({sink}){more})\n"
+    )
+    monkeypatch.delitem(sys.modules, "cli_run", raising=False)
+    monkeypatch.setattr("tailrace.runtime.start.start_pipeline", fake.start)
+    assert _run(["run", "cli_run.py", *arguments]) == 0
+    assert fake.options is not None
+    return fake.options
+
+
+def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = run_fake(monkeypatch, FakeRun())
+    assert (options.mode, options.once, options.checkpoint_every, options.interval_ms) == (
+        Mode.REALTIME,
+        False,
+        None,
+        300_000,
+    )
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "fraud: in -> out, in real time: every record at once",
+        "progress is saved every 5m in /checkpoints/fraud",
+        "Ctrl-C stops it.",
+        "stopped after 12.5 s: 3 checkpoints, 4,711 records in them",
+        "Records since the last checkpoint were written and will be written again at the next start.",
+    ]
+
+
+def test_a_run_once_says_that_it_ends_by_itself_and_that_it_is_done(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = run_fake(monkeypatch, FakeRun(done=True), "--once")
+    assert (options.once, options.interval_ms) == (True, 5_000)
+    shown = capsys.readouterr().err
+    assert "progress is saved every 5s in" in shown
+    assert "It ends when what is there now has been processed." in shown
+    assert "Ctrl-C stops it." not in shown
+    assert "done after 12.5 s: 3 checkpoints" in shown
+    assert "written again" not in shown, "everything is saved"
+
+
+def test_a_run_once_that_was_stopped_before_its_end_is_not_called_done(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = run_fake(monkeypatch, FakeRun(), "--once", "--checkpoint-every", "30s")
+    assert options.interval_ms == 30_000
+    shown = capsys.readouterr().err
+    assert "stopped after 12.5 s" in shown
+    assert "will be written again at the next start" in shown
+
+
+def test_micro_batches_are_saved_each(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_fake(monkeypatch, FakeRun(), "--mode", "microbatch", "--once").once
+    shown = capsys.readouterr().err
+    assert "fraud: in -> out, in micro-batches" in shown
+    assert "progress is saved with every batch in /checkpoints/fraud" in shown
+    assert "written again" not in shown
+
+
+def test_several_sources_and_a_sink_by_column_are_named_in_words(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = '["a", "b"], "x int"), tr.KafkaSource(pattern="c-.*", format="bytes"'
+    run_fake(monkeypatch, FakeRun(slots=Slots((4, 2))), source=source, sink='"out", topic_column="target"')
+    shown = capsys.readouterr().err
+    assert "fraud: a, b + topics like c-.* -> out or the topic in target, in real time" in shown
+    assert "4 + 2 = 6 task slots; progress is saved" in shown
+
+
+def test_lineage_that_is_lost_is_said_at_the_start(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_fake(monkeypatch, FakeRun(lost_lineage="outputs carry no coordinates [of theirs]"))
+    assert "\nlineage: outputs carry no coordinates [of theirs]\n" in capsys.readouterr().err
+    run_fake(monkeypatch, FakeRun())
+    assert "lineage" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "where"),
+    [
+        ("", "now in fraud.dead-letters"),
+        (', dead_letters="broken"', "now in broken"),
+        (', malformed="drop"', "dropped"),
+    ],
+)
+def test_records_that_could_not_be_read_are_counted_with_where_they_are(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, more: str, where: str
+) -> None:
+    run_fake(monkeypatch, FakeRun(malformed={"wrong_type": 2, "not_json": 1200}), more=more)
+    assert f"\n1,202 records could not be read (not_json 1,200, wrong_type 2): {where}\n" in capsys.readouterr().err
+
+
+def test_where_every_record_could_be_read_nothing_is_said_of_it(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_fake(monkeypatch, FakeRun())
+    assert "could not be read" not in capsys.readouterr().err
+
+
+def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_fake(monkeypatch, FakeRun(done=True, malformed={"not_json": 2}), "--once", "--json")
+    assert json.loads(capsys.readouterr().out) == {
+        "name": "fraud",
+        "mode": "realtime",
+        "seconds": 12.5,
+        "batches": 3,
+        "input_rows": 4711,
+        "checkpoint": "/checkpoints/fraud",
+        "malformed": {"not_json": 2},
+    }

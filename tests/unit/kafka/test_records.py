@@ -1,0 +1,259 @@
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError as KafkaErrorCode
+from confluent_kafka import KafkaException
+
+from tailrace.errors import BrokerUnreachable, KafkaError
+from tailrace.kafka import records
+from tailrace.kafka.client import client_config
+from tailrace.kafka.ports import free_ports
+from tailrace.kafka.records import as_text, read_records, send_records
+
+CONFIG = {"bootstrap.servers": "host:1"}
+
+
+@pytest.fixture
+def nobody() -> dict[str, str | int]:
+    """An address at which nothing listens."""
+    config = client_config(f"127.0.0.1:{free_ports(1)[0]}", {})
+    assert config is not None
+    return config
+
+
+def test_bytes_that_are_no_utf_8_are_shown_as_escapes() -> None:
+    assert as_text("grün".encode() + b"\xff\x00") == "grün\\xff\x00"
+    assert as_text(b"") == ""
+    assert as_text(None) is None
+
+
+def test_without_a_broker_nothing_is_taken_from_the_input(nobody: dict[str, str | int]) -> None:
+    taken = []
+
+    def values() -> Iterator[bytes]:
+        taken.append(1)
+        yield b"x"
+
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachable):
+        send_records(nobody, "payments", values())
+    assert time.monotonic() - started < 5
+    assert taken == []
+
+
+def test_without_a_broker_reading_says_so_before_the_first_record(nobody: dict[str, str | int]) -> None:
+    with pytest.raises(BrokerUnreachable):
+        read_records(nobody, "payments", follow=True)
+
+
+@dataclass
+class Polled:
+    """A message, as a consumer's poll returns it."""
+
+    partition_: int
+    offset_: int = 0
+    failed: Any = None
+
+    def topic(self) -> str:
+        return "payments"
+
+    def partition(self) -> int:
+        return self.partition_
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def error(self) -> Any:
+        return self.failed
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return f"{self.partition_}:{self.offset_}".encode()
+
+    def headers(self) -> None:
+        return None
+
+
+def end(partition: int) -> Polled:
+    return Polled(partition, failed=KafkaErrorCode(KafkaErrorCode._PARTITION_EOF))
+
+
+class FakeConsumer:
+    """Gives what a test has put there, then nothing for ever."""
+
+    polls: list[Any] = []  # noqa: RUF012 - set by each test
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.left = iter(self.polls)
+        FakeConsumer.last = self
+        self.closed = False
+
+    last: "FakeConsumer"
+
+    def assign(self, partitions: list[Any]) -> None:
+        self.assigned = {each.partition: each.offset for each in partitions}
+
+    def poll(self, _timeout: float) -> Any:
+        polled = next(self.left)
+        if isinstance(polled, KafkaErrorCode):
+            self.settings["error_cb"](polled)
+            return None
+        return polled
+
+    def close(self) -> None:
+        self.closed = True
+
+
+Topic = Callable[[dict[int, int], list[Any]], None]
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    """Make a topic that ends at given offsets, and what polls will bring."""
+
+    def make(ends: dict[int, int], polls: list[Any]) -> None:
+        monkeypatch.setattr(records, "partition_counts", lambda *_: {"payments": len(ends)})
+        monkeypatch.setattr(records, "log_ends", lambda *_: {"payments": ends})
+        monkeypatch.setattr(FakeConsumer, "polls", polls)
+        monkeypatch.setattr(records, "Consumer", FakeConsumer)
+
+    return make
+
+
+def read(**options: Any) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in read_records(CONFIG, "payments", **options)]
+
+
+def test_what_is_there_now_is_read_to_the_end_of_each_partition(topic: Topic) -> None:
+    topic({0: 2, 1: 1, 2: 0}, [Polled(0, 0), None, Polled(1, 0), end(2), Polled(0, 1)])
+    assert read() == [(0, 0), (1, 0), (0, 1)]
+    assert FakeConsumer.last.closed
+
+
+def test_what_comes_while_it_reads_is_left_out_so_that_it_ends(topic: Topic) -> None:
+    topic({0: 1, 1: 5}, [Polled(0, 0), Polled(0, 1), Polled(0, 2), Polled(1, 4), Polled(1, 5)])
+    assert read() == [(0, 0), (1, 4)]
+
+
+def test_a_record_past_the_end_shows_that_those_before_are_gone(topic: Topic) -> None:
+    topic({0: 3}, [Polled(0, 7)])
+    assert read() == []
+
+
+def test_a_partition_may_end_before_its_log_does(topic: Topic) -> None:
+    # The last entry may be a transaction's mark, which no consumer ever sees.
+    topic({0: 2}, [Polled(0, 0), end(0)])
+    assert read() == [(0, 0)]
+
+
+def test_a_count_ends_it_and_waits_until_then(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, 0), None, None, Polled(0, 1), Polled(0, 2)])
+    assert read(count=2) == [(0, 0), (0, 1)]
+    assert FakeConsumer.last.settings["enable.partition.eof"] is False
+
+
+def test_latest_begins_where_the_topic_ended_when_it_was_asked(topic: Topic) -> None:
+    topic({0: 3, 1: 4}, [Polled(1, 4)])
+    assert read(starting="latest", count=1) == [(1, 4)]
+    assert FakeConsumer.last.assigned == {0: 3, 1: 4}
+
+
+def test_following_does_not_end_with_the_topic(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, 0), None, Polled(0, 1)])
+    following = read_records(CONFIG, "payments", follow=True)
+    assert [next(following).offset, next(following).offset] == [0, 1]
+    following.close()
+    assert FakeConsumer.last.closed
+
+
+def test_a_broker_that_goes_away_is_told(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic({0: 1}, [KafkaErrorCode(KafkaErrorCode._ALL_BROKERS_DOWN), Polled(0, 0)])
+    assert read() == [(0, 0)], "the broker still answers, so that was nothing"
+    asked = []
+
+    def gone(*_: object) -> dict[str, int]:
+        asked.append(1)
+        if len(asked) > 1:
+            raise BrokerUnreachable("no Kafka broker answers")
+        return {"payments": 1}
+
+    monkeypatch.setattr(records, "partition_counts", gone)
+    with pytest.raises(BrokerUnreachable):
+        read(follow=True)
+    assert FakeConsumer.last.closed
+
+
+def test_a_topic_that_cannot_be_read_is_told_with_the_broker_s_reason(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED))])
+    with pytest.raises(KafkaError, match="cannot be read") as refused:
+        read()
+    assert "uthorization" in refused.value.why
+    assert refused.value.fix
+
+
+class FakeProducer:
+    """Takes a few records and refuses the next one, at once or later."""
+
+    def __init__(self, _settings: dict[str, Any]) -> None:
+        self.answers: list[tuple[Any, Any]] = []
+        self.produced = 0
+
+    def produce(self, _topic: str, value: bytes, *, key: bytes | None, on_delivery: Callable[..., None]) -> None:
+        if value == b"too large":
+            raise KafkaException(KafkaErrorCode(KafkaErrorCode.MSG_SIZE_TOO_LARGE))
+        if value == b"full" and not self.produced:
+            self.produced += 1
+            raise BufferError
+        lost = KafkaErrorCode(KafkaErrorCode._MSG_TIMED_OUT) if value == b"lost" else None
+        self.answers.append((on_delivery, lost))
+
+    def poll(self, _timeout: float) -> None:
+        while self.answers:
+            answer, lost = self.answers.pop(0)
+            answer(lost, None)
+
+    def flush(self) -> None:
+        self.poll(0)
+
+
+@pytest.fixture
+def fake_producer(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic({0: 0}, [])
+    monkeypatch.setattr(records, "Producer", FakeProducer)
+
+
+@pytest.mark.usefixtures("fake_producer")
+def test_the_records_taken_are_counted() -> None:
+    assert send_records(CONFIG, "payments", [b"a", b"full", b""]) == 3
+    assert send_records(CONFIG, "payments", []) == 0
+
+
+@pytest.mark.usefixtures("fake_producer")
+@pytest.mark.parametrize("bad", [b"too large", b"lost"])
+def test_a_record_that_is_not_taken_ends_it_and_the_error_says_how_many_were(bad: bytes) -> None:
+    rest = iter([b"a", b"b", bad, b"c", b"d"])
+    with pytest.raises(KafkaError, match="took 2 of the records") as refused:
+        send_records(CONFIG, "payments", rest)
+    assert refused.value.why
+    assert refused.value.fix
+    assert b"d" in list(rest), "nothing more was taken from the input"
+
+
+@pytest.mark.usefixtures("fake_producer")
+def test_what_was_handed_over_before_ctrl_c_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = []
+    monkeypatch.setattr(FakeProducer, "flush", lambda _: flushed.append(1))
+
+    def values() -> Iterator[bytes]:
+        yield b"a"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        send_records(CONFIG, "payments", values())
+    assert flushed == [1]
