@@ -16,7 +16,7 @@ class KilledTaskCounts(context: SparkContext, counts: RecordCounts) extends Spar
   override def onTaskEnd(end: SparkListenerTaskEnd): Unit = {
     val alreadyMerged = end.taskInfo.accumulables.exists(_.id == counts.id)
     if (!alreadyMerged && end.taskMetrics != null) {
-      end.taskMetrics.externalAccums.foreach {
+      end.taskMetrics.accumulators().foreach {
         case sent: RecordCounts if sent.id == counts.id => counts.synchronized(counts.merge(sent))
         case _ =>
       }

@@ -63,7 +63,9 @@ def run(
     )
 
 
-def require_equal_modes(pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence[str] = ()) -> Output:
+def require_equal_modes(
+    pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence[str] = (), topics: Sequence[str] = ()
+) -> Output:
     """Run a pipeline in every mode and see that the results are equal; return those of the batch.
 
     Args:
@@ -71,13 +73,14 @@ def require_equal_modes(pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence
         rows: As for :func:`run`.
         by: For a pipeline with state: the columns that name a result, of which the last row counts. Without them,
             the same rows must come out the same number of times, in any order.
+        topics: As for :func:`run`.
 
     Raises:
         AssertionError: A mode gives other results than the batch.
     """
-    expected = run(pipeline, rows, "batch")
+    expected = run(pipeline, rows, "batch", topics=topics)
     for mode in ("microbatch", "realtime"):
-        found = run(pipeline, rows, mode)
+        found = run(pipeline, rows, mode, topics=topics)
         wanted, got = _comparable(expected, by), _comparable(found, by)
         if wanted != got:
             missing, extra = wanted - got, got - wanted
@@ -89,8 +92,10 @@ def require_equal_modes(pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence
 
 
 def _comparable(output: Output, by: Sequence[str]) -> Counter[str]:
-    rows = output.last(*by).values() if by else output.rows
-    return Counter(json.dumps(row, sort_keys=True) for row in rows)
+    """The results as text that can be counted; where they went is a part of them."""
+    if by:
+        return Counter(json.dumps(row, sort_keys=True) for row in output.last(*by).values())
+    return Counter(json.dumps([record.topic, record.row], sort_keys=True) for record in output.records)
 
 
 def _make_topics(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record]], more: Sequence[str]) -> None:
