@@ -14,13 +14,17 @@ from tailrace.toolchain import (
     JarState,
     cache_dir,
     check_pyspark,
+    ensure_engine,
     ensure_java,
     find_java,
+    jar_paths,
     jar_status,
     mend_jars,
+    package_engine,
     pyspark_version,
 )
 from tailrace.toolchain.ivy import Progress
+from tailrace.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,14 @@ class Finding:
 
 def examine(bootstrap_servers: str | None) -> list[Finding]:
     """Look at everything; nothing is changed."""
-    return [_python(), _pyspark(), _java(), *_jars(), _cores(), _broker(bootstrap_servers)]
+    return [_python(), _pyspark(), _java(), *_jars(), _engine(), _cores(), _broker(bootstrap_servers)]
 
 
 def mend(announce: Callable[[str], None], progress: Progress) -> None:
-    """Obtain what can be obtained: a Java where there is none, and every jar that is missing or corrupt."""
-    mend_jars(ensure_java(announce), announce, progress)
+    """Obtain what can be obtained: a Java where there is none, every jar that is missing or corrupt, the engine."""
+    java = ensure_java(announce)
+    mend_jars(java, announce, progress)
+    ensure_engine(java, jar_paths("connector"), announce)
 
 
 def _python() -> Finding:
@@ -112,6 +118,27 @@ def _jar_set(title: str, set_name: str, main_artifact: str, states: list[JarStat
         needed=True,
         found=f"{len(ours)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
     )
+
+
+def _engine() -> Finding:
+    engine = package_engine()
+    if engine.needs_building():
+        return Finding(
+            "Engine",
+            ok=False,
+            needed=True,
+            found=f"not built from the sources in {engine.sources}",
+            fix="tailrace doctor --fix, or simply the next run, builds it",
+        )
+    if not engine.jar.is_file():
+        return Finding(
+            "Engine",
+            ok=False,
+            needed=True,
+            found=f"{engine.jar} is missing",
+            fix="install Tailrace again: pip install --force-reinstall --no-deps tailrace",
+        )
+    return Finding("Engine", ok=True, needed=True, found=f"{VERSION}, {engine.jar}")
 
 
 def _cores() -> Finding:

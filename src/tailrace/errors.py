@@ -21,7 +21,7 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
   x SlotsMissing            more tasks at once than task slots
   x CheckpointError         the checkpoint folder
     + CheckpointUnwritable  + CheckpointInUse     + CheckpointForeign
-    + CheckpointFormatOld
+    + CheckpointFormatOld   + CheckpointOutgrown
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + DeadLettersFailed
@@ -265,6 +265,12 @@ class CheckpointFormatOld(CheckpointError):
     """The checkpoint was written in a format that real time cannot continue."""
 
     code = "CHECKPOINT_FORMAT_OLD"
+
+
+class CheckpointOutgrown(CheckpointError):
+    """The query has changed so much that it cannot go on from what the checkpoint holds."""
+
+    code = "CHECKPOINT_OUTGROWN"
 
 
 class QueryRefused(TailraceError):

@@ -216,6 +216,8 @@ def test_enrichment_from_a_static_table(spark: Any, every_mode: str, kind: str, 
         return df.join(F.broadcast(regions), "country", "left")
 
     here = pipeline(tr.KafkaSource(fresh("in"), "id long, country string"), enrich)
+    if kind == "jdbc":
+        Path("derby.log").unlink(missing_ok=True)
     output = run(here, [{"id": 1, "country": "DE"}, {"id": 2, "country": "XX"}, {"id": 3, "country": "JP"}], every_mode)
     assert {row["id"]: row.get("region") for row in output.rows} == {1: "europe", 2: None, 3: "asia"}
     assert all(record.lineage.offset is not None for record in output.records)

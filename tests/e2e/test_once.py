@@ -3,6 +3,7 @@
 import secrets
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from commands import tailrace
 from conftest import Kafka
 
 import tailrace as tr
-from tailrace.errors import OptionRefused
+from tailrace.errors import CheckpointOutgrown, OptionRefused
 from tailrace.testing import Record
 from tailrace.testing.bench import shared_bench
 
@@ -125,3 +126,16 @@ def test_a_writer_cannot_run_once_in_real_time(spark: Any, kafka: Kafka, tmp_pat
     writer = stream.selectExpr("cast(value as string) as value").writeStream.format("kafka").queryName("q")
     with pytest.raises(OptionRefused, match="cannot be run once in real time"):
         tr.start(writer, "realtime", checkpoint=tmp_path, once=True)
+
+
+def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_told(mode: str, tmp_path: Path) -> None:
+    here = pipeline(lambda df: df.groupBy("card").count())
+    send(here, range(10))
+    run_once(here, mode, tmp_path)
+    send(here, range(10, 20))
+    with pytest.raises(CheckpointOutgrown, match="does not fit what it computes now"):
+        run_once(replace(here, lineage=False), mode, tmp_path)
+    more = [*here.sources, *pipeline().sources]
+    both = replace(here, source=more, transform=lambda a, b: a.union(b).groupBy("card").count())
+    with pytest.raises(CheckpointOutgrown, match="another number of sources"):
+        run_once(both, mode, tmp_path)

@@ -62,9 +62,8 @@ def floor_lane(plan: Plan, show: Show) -> LaneResult:
     return _measure(plan, "floor", "floor", None, show)
 
 
-def pipeline_lane(plan: Plan, pipeline: Pipeline, options: RunOptions, show: Show) -> LaneResult:
-    """The pipeline in one mode, between topics of its own."""
-    lane = str(options.mode)
+def pipeline_lane(plan: Plan, lane: str, pipeline: Pipeline, options: RunOptions, show: Show) -> LaneResult:
+    """The pipeline as one lane, between topics of its own."""
     source, sink = f"payments-{lane}", f"decisions-{lane}"
     for topic in (source, sink):
         create_topic(plan.client, topic, plan.partitions)

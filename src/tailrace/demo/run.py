@@ -69,7 +69,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
                     options.checkpoint_every,
                     options.trigger_every,
                 )
-                results[lane] = pipeline_lane(plan, pipeline, run, partial(screen.show, lane))
+                results[lane] = pipeline_lane(plan, lane, pipeline, run, partial(screen.show, lane))
                 screen.done(lane, results[lane])
         finally:
             spark.stop()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import (
     CheckpointFormatOld,
+    CheckpointOutgrown,
     CheckpointUnwritable,
     DeadLettersFailed,
     QueryFailed,
@@ -164,6 +165,24 @@ def _old_format(name: str, found: re.Match[str], text: str) -> TailraceError:
     )
 
 
+def _other_state(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return CheckpointOutgrown(
+        f"the state in the checkpoint of query {name!r} does not fit what it computes now",
+        why="its aggregates or keys have changed, or lineage was turned on or off, which their state holds, too",
+        fix="undo that change, or start with a fresh checkpoint: --checkpoint DIR",
+        detail=text,
+    )
+
+
+def _other_sources(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return CheckpointOutgrown(
+        f"query {name!r} has another number of sources than its checkpoint",
+        why="a checkpoint keeps offsets by position, so sources can be neither added nor removed",
+        fix="undo that change, or start with a fresh checkpoint: --checkpoint DIR",
+        detail=text,
+    )
+
+
 def _setting(name: str, found: re.Match[str], text: str) -> TailraceError:
     return SettingRefused(
         f"query {name!r} has a Spark setting that real time cannot work with",
@@ -220,6 +239,8 @@ _KNOWN = (
     _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
     _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),
+    _Known(re.compile(r"STATE_STORE_\w*SCHEMA\w*"), _other_state),
+    _Known(re.compile(r"sources in the checkpoint offsets and now there are"), _other_sources),
     _Known(re.compile(r"CHECKPOINT_FORMAT_V1_NOT_SUPPORTED"), _old_format),
     _Known(re.compile(r"SQL_CONFIGURATION_NOT_SUPPORTED"), _setting),
     _Known(re.compile(r"STREAMING_REAL_TIME_MODE\.OUTPUT_MODE_NOT_SUPPORTED"), _output_mode),

@@ -20,7 +20,7 @@ class PipelineFrame:
     rows: DataFrame
     counts: tuple[RecordCounts, ...]
     lost: str
-    """What of a record's origin its outputs do not carry although the pipeline asks for it, in words; or nothing."""
+    """What of a record's origin its outputs do not carry, in words; or nothing."""
 
 
 def pipeline_frame(
@@ -55,7 +55,9 @@ def pipeline_frame(
 
 
 def _lost(pipeline: Pipeline, result: DataFrame) -> str:
-    if not pipeline.lineage or TOPIC in result.columns:
+    if not pipeline.lineage:
+        return "off: no output says from which record it came, or how old it is"
+    if TOPIC in result.columns:
         return ""
     if EVENT_TIME in result.columns or pipeline.sink.event_time is not None:
         return "outputs carry an event time but no coordinates: an aggregate makes one row of many records"

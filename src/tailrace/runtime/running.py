@@ -60,7 +60,7 @@ class RunningQuery:
         self.mode = mode
         self.slots = slots
         self.lost_lineage = ""
-        """What of a record's origin its outputs do not carry although the pipeline asks for it, in words."""
+        """What of a record's origin its outputs do not carry, in words; or nothing."""
         self.bound: Bound | None = None
         """Where it ends, if it is to end by itself."""
         self._checkpoint = checkpoint

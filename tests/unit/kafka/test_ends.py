@@ -68,6 +68,9 @@ class FakeBroker:
         self.silent = False
         self._waiting: list[FakeRecord] = []
 
+    def list_topics(self, **_: object) -> None:
+        """Answer, as a broker does to a client that wants to know it."""
+
     def list_offsets(self, asked: Mapping[TopicPartition, object], **_: object) -> dict[TopicPartition, Any]:
         answers: dict[TopicPartition, Any] = {}
         for place, spec in asked.items():

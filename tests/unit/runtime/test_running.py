@@ -33,6 +33,12 @@ class FakeCounts:
     def malformed(self) -> dict[str, int]:
         return self._malformed
 
+    def settle(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class FakeQuery:
     """A query whose batches are listed beforehand; while it runs, one more is there at each look."""
