@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit bench-aggregate bench-lineage soak docs lock clean
+.PHONY: help setup demo test lint unit bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -40,6 +40,9 @@ bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults aga
 
 bench-lineage: $(READY)  ## what lineage costs: the demo's pipeline with and without it
 	@$(BIN)/python benchmarks/lineage.py
+
+bench-static: $(READY)  ## what a static table in a broadcast join costs at each checkpoint
+	@$(BIN)/python benchmarks/static_table.py
 
 soak: $(READY)  ## batch, micro-batch and real time agree: 25 generated inputs per example, about half an hour
 	@TAILRACE_EXAMPLES=25 $(BIN)/pytest -q tests/e2e/test_examples.py

@@ -1,7 +1,7 @@
 """A broadcast join with a static table.
 
-The table is read and sent to all tasks again at every checkpoint, so changes in it arrive by themselves, and a large
-table makes checkpoints longer.
+The table is read and sent to all tasks again at every checkpoint, so a large one makes checkpoints longer. Files that
+are added to it later are seen after the next start.
 """
 
 from pathlib import Path

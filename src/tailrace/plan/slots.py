@@ -26,6 +26,8 @@ class Slots:
     @property
     def sum_in_words(self) -> str:
         """The sum as a user can check it."""
+        if len(self.stages) == 1:
+            return str(self.required)
         return " + ".join(map(str, self.stages)) + f" = {self.required}"
 
 

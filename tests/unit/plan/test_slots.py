@@ -21,7 +21,7 @@ def exchange(partitions: int, *children: Operator) -> Operator:
 
 def test_a_query_without_a_shuffle_needs_a_slot_for_each_source_partition() -> None:
     slots = count_slots(node("WriteToDataSourceV2", node("Project", leaf())), 3)
-    assert (slots.stages, slots.required, slots.sum_in_words) == ((3,), 3, "3 = 3")
+    assert (slots.stages, slots.required, slots.sum_in_words) == ((3,), 3, "3")
 
 
 def test_stages_come_source_first() -> None:
@@ -54,7 +54,8 @@ def test_all_tasks_of_all_stages_are_summed(source: int, shuffles: list[int]) ->
     slots = count_slots(plan, source)
     assert slots.stages == (source, *shuffles)
     assert slots.required == source + sum(shuffles)
-    assert slots.sum_in_words == " + ".join(map(str, [source, *shuffles])) + f" = {slots.required}"
+    total = f" = {slots.required}" if shuffles else ""
+    assert slots.sum_in_words == " + ".join(map(str, [source, *shuffles])) + total
 
 
 @given(stages=st.lists(st.integers(1, 50), min_size=1, max_size=4), available=st.integers(0, 200))
