@@ -85,7 +85,7 @@ class Reader:
         self._env = dict(env)
         self._logs = folder.parent / f"{folder.name}-logs"
         self._logs.mkdir()
-        self._running: list[tuple[subprocess.Popen[bytes], Path, int]] = []
+        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def follow(self, block: Block) -> None:
         if block.language == "python":
@@ -99,7 +99,7 @@ class Reader:
 
     def leave(self) -> None:
         """End what a page that failed has left running."""
-        for process, _, _ in self._running:
+        for process, _ in self._running:
             process.kill()
             process.wait()
 
@@ -125,7 +125,7 @@ class Reader:
         log = self._logs / f"{len(list(self._logs.iterdir())):03}"
         process = self._start(words, log)
         if _runs_until_stopped(words):
-            self._running.append((process, log, len(expected)))
+            self._running.append((process, log))
             wait_until(
                 lambda: process.poll() is not None or not _missing(expected, log.read_text()),
                 _TIMEOUT_S,
@@ -141,7 +141,7 @@ class Reader:
         _require(expected, log.read_text(), f"{block.where}: {typed}")
 
     def _interrupt(self, expected: Sequence[str], block: Block) -> None:
-        process, log, _ = self._running.pop()
+        process, log = self._running.pop()
         try:
             process.send_signal(signal.SIGINT)
             assert process.wait(_TIMEOUT_S) == 0, f"{block.where}: {log.read_text()}"
@@ -184,7 +184,7 @@ def _missing(expected: Sequence[str], printed: str) -> list[str]:
     """The first of the expected lines that was not printed after the one before it, if there is one."""
     lines = iter([" ".join(line.split()) for line in printed.splitlines()])
     for wanted in expected:
-        pattern = ".*".join(re.escape(" ".join(part.split(" "))) for part in " ".join(wanted.split()).split("..."))
+        pattern = ".*".join(re.escape(part) for part in " ".join(wanted.split()).split("..."))
         if not any(re.fullmatch(pattern, line) for line in lines):
             return [wanted]
     return []
