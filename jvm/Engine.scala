@@ -14,7 +14,4 @@ object Engine {
 
   /** The version of Tailrace that this jar was built for. */
   def version: String = properties.getProperty("version", "unknown")
-
-  /** The sources that this jar was built from, as one checksum. */
-  def digest: String = properties.getProperty("digest", "unknown")
 }

@@ -17,11 +17,13 @@ class KilledTaskCounts(context: SparkContext, counts: RecordCounts) extends Spar
     val alreadyMerged = end.taskInfo.accumulables.exists(_.id == counts.id)
     if (!alreadyMerged && end.taskMetrics != null) {
       end.taskMetrics.accumulators().foreach {
-        case sent: RecordCounts if sent.id == counts.id => counts.synchronized(counts.merge(sent))
+        case sent: RecordCounts if sent.id == counts.id => counts.merge(sent)
         case _ =>
       }
     }
   }
+
+  def open(): Unit = context.addSparkListener(this)
 
   /** Wait until everything that has happened so far is counted. */
   def settle(timeoutMs: Long): Unit =

@@ -3,6 +3,7 @@ package org.apache.spark.sql.tailrace
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.core.JacksonException
+import com.fasterxml.jackson.core.exc.InputCoercionException
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
@@ -31,8 +32,8 @@ case class RecordCheck(
     deadLetters: Option[DeadLetters],
     counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
 
-  /** What a good record looks like to the plan: columns that the user declared as never null are not null. */
-  def content: StructType = schema
+  /** What a good record looks like to the plan: its columns are null only where the user allows it, parts of them always. */
+  def content: StructType = StructType(schema.map(field => field.copy(dataType = field.dataType.asNullable)))
 
   override def toString: String = s"RecordCheck($format)"
 
@@ -42,6 +43,9 @@ case class RecordCheck(
   @transient private lazy val json =
     JsonToStructsEvaluator(
       jsonOptions + ("mode" -> "FAILFAST"), schema.asNullable, "", Some(timeZone), variantAllowDuplicateKeys = false)
+
+  /** Comments may hold braces of their own, so where they are allowed nothing can be said about what follows an object. */
+  private val scans = !jsonOptions.exists { case (name, _) => name.equalsIgnoreCase("allowComments") }
 
   def accept(
       value: Array[Byte],
@@ -87,13 +91,15 @@ case class RecordCheck(
   private def parse(line: UTF8String): Either[Malformed, InternalRow] =
     try {
       val row = json.evaluate(line).asInstanceOf[InternalRow]
-      if (row == null) Left(Malformed("not_an_object", "its JSON is not an object")) else complete(row)
+      if (row == null) Left(Malformed("not_an_object", "its JSON is not an object"))
+      else if (scans && JsonEnd.hasMore(line)) Left(Malformed("not_json", "there is more after the end of its JSON object"))
+      else complete(row)
     } catch {
       case NonFatal(refused) => Left(explain(line, refused))
     }
 
   private def explain(line: UTF8String, refused: Throwable): Malformed =
-    if (RecordCheck.causes(refused).exists(_.isInstanceOf[JacksonException])) {
+    if (RecordCheck.causes(refused).exists(RecordCheck.isSyntax)) {
       Malformed("not_json", RecordCheck.innermost(refused))
     } else if (!line.trim.startsWith(RecordCheck.Brace)) {
       Malformed("not_an_object", "its JSON is not an object")
@@ -115,6 +121,10 @@ case class RecordCheck(
 
 object RecordCheck {
   private val Brace = UTF8String.fromString("{")
+
+  /** A number out of its column's range is no error of syntax, though the parser of the syntax finds it. */
+  private def isSyntax(cause: Throwable): Boolean =
+    cause.isInstanceOf[JacksonException] && !cause.isInstanceOf[InputCoercionException]
 
   private def causes(thrown: Throwable): Seq[Throwable] =
     Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20).toSeq

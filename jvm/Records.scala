@@ -50,6 +50,14 @@ object Records {
     Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
   }
 
+  /** How often a plan reads the source behind a check. */
+  def uses(frame: DataFrame, check: RecordCheck): Int = {
+    val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
+    plan.collect { case node =>
+      node.expressions.map(_.collect { case Literal(found: RecordCheck, _) if found eq check => 1 }.size).sum
+    }.sum
+  }
+
   /** A check with counts that belong to this session's context. */
   def check(
       session: SparkSession,
@@ -63,7 +71,6 @@ object Records {
     val counts = new RecordCounts
     counts.register(session.sparkContext, Some(s"tailrace records of $pipeline"), countFailedValues = true)
     val killed = new KilledTaskCounts(session.sparkContext, counts)
-    session.sparkContext.addSparkListener(killed)
     val schema = DataType.fromJson(schemaJson).asInstanceOf[StructType]
     val deadLetters =
       if (policy == "dead-letter") Some(DeadLetters(pipeline, deadLetterTopic, producer.asScala.toMap)) else None

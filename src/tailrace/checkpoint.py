@@ -89,6 +89,10 @@ class Checkpoint:
             os.close(self._lock)
             self._lock = None
 
+    def is_fresh(self) -> bool:
+        """Whether no query has ever run on it, as far as can be seen from here."""
+        return self.path is None or not (self.path / "metadata").exists()
+
     def last_commit(self) -> int | None:
         """The number of the last batch that was completed."""
         numbers = self._batch_numbers("commits")
@@ -122,7 +126,7 @@ class Checkpoint:
 
     def _require_owner(self, owner: Owner) -> None:
         """Compare with who used the folder before, as we or, failing that, Spark wrote it down."""
-        if self.path is None or not (self.path / "metadata").exists():
+        if self.is_fresh():
             return  # no query has ever got as far as running on it
         recorded = self._read_owner()
         topics = set(recorded.topics) if recorded else self._committed_topics()

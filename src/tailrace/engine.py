@@ -4,7 +4,7 @@ With ``spark_session.py`` this is the only door to the JVM. Everything that come
 object; no py4j object leaves this module.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,9 +62,13 @@ class RecordCounts:
     def __init__(self, check: Any) -> None:
         self._check = check
 
-    def good(self) -> int:
-        """The records that could be read."""
-        return int(self._value().get("", 0))
+    def watch(self) -> None:
+        """Count from now on also what tasks had counted that are stopped."""
+        self._check.killed().open()
+
+    def uses(self, frame: DataFrame) -> int:
+        """How often a frame reads the source that is counted."""
+        return int(_tailrace(frame.sparkSession).Records.uses(frame._jdf, self._check))
 
     def malformed(self) -> dict[str, int]:
         """The records that could not, by reason."""
@@ -75,11 +79,20 @@ class RecordCounts:
         self._check.killed().settle(2000)
 
     def close(self) -> None:
-        """Count no more."""
+        """Watch no more."""
         self._check.killed().close()
 
     def _value(self) -> dict[str, int]:
         return {str(reason): int(number) for reason, number in dict(self._check.counts().value()).items()}
+
+
+def malformed_in_all(every: Iterable[RecordCounts]) -> dict[str, int]:
+    """The records that could not be read, by reason, of several sources together."""
+    total: dict[str, int] = {}
+    for counts in every:
+        for reason, number in counts.malformed().items():
+            total[reason] = total.get(reason, 0) + number
+    return total
 
 
 @dataclass(frozen=True)

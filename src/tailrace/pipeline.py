@@ -34,6 +34,7 @@ _OWNED_SOURCE_OPTIONS = {
     "startingoffsets": "use KafkaSource(starting=...)",
     "startingtimestamp": "use KafkaSource(starting=...)",
     "startingoffsetsbytimestamp": "use KafkaSource(starting=...)",
+    "startingoffsetsbytimestampstrategy": "leave it out: a partition without later records simply waits for one",
     "includeheaders": "use KafkaSource(metadata=...), which has them",
 }
 _OWNED_JSON_OPTIONS = {
@@ -257,6 +258,11 @@ class Pipeline:
         if self.dead_letters is not None and self.malformed != "dead-letter":
             raise DefinitionError(
                 f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
+                fix="leave one of them out",
+            )
+        if not self.lineage and self.sink.event_time is not None:
+            raise DefinitionError(
+                f"pipeline {self.name!r} names an event_time for the lineage headers, but lineage=False",
                 fix="leave one of them out",
             )
         if self.dead_letter_topic is not None:

@@ -79,7 +79,7 @@ def test_the_format_of_a_dead_letter(every_mode: str) -> None:
 
 
 REASONS = {
-    "not_json": [b"{broken", b'{"id": 1', b"{'id' 1}"],
+    "not_json": [b"{broken", b'{"id": 1', b"{'id' 1}", b'{"id": 1}{"id": 2}', b'{"id": 1} x', b'{"id": 1}}'],
     "not_an_object": [b"[]", b'[{"id": 1}]', b"7", b'"text"', b"null", b"", b" "],
     "not_utf8": [b"\xff\xfe", b'{"id": 1, "card": "\xff"}'],
     "null_value": [None],
@@ -87,6 +87,7 @@ REASONS = {
         b'{"id": "x"}',
         b'{"id": 1, "amount": "much"}',
         b'{"id": 1.5}',
+        b'{"id": 99999999999999999999}',
         b'{"id": 1, "card": 1, "amount": []}',
     ],
     "missing_column": [b"{}", b'{"id": null}', b'{"card": "c"}'],
@@ -108,9 +109,22 @@ def test_every_reason(every_mode: str) -> None:
 
 def test_what_spark_reads_is_not_malformed(every_mode: str) -> None:
     sent = ['{"id": 1, "more": [1, {"x": 2}]}', '{"id": 2, "amount": null}', ' {"id": 3, "amount": 5}\n']
+    sent += ['{"id": 4, "card": "}\\"{ \\\\"}', "{'id': 5, 'card': '}\"{'} ", '{"id": 6, "card": "it\'s"}']
     output = run(pipeline(transform=lambda df: df), sent, every_mode)
-    assert sorted(row["id"] for row in output.rows) == [1, 2, 3]
+    assert sorted(row["id"] for row in output.rows) == [1, 2, 3, 4, 5, 6]
     assert not output.dead_letters
+
+
+def test_a_part_of_a_column_may_be_null_whatever_the_schema_says_of_it(every_mode: str) -> None:
+    schema = "id long not null, place struct<zip: int not null, name: string not null> not null"
+    here = pipeline(
+        source=tr.KafkaSource(f"nested-{secrets.token_hex(4)}", schema),
+        transform=lambda df: df.select("id", "place", "place.zip", "place.name").dropDuplicates(),
+    )
+    output = run(here, ['{"id": 1, "place": {}}', '{"id": 2, "place": {"zip": 7, "name": "x"}}'], every_mode)
+    rows = {row["id"]: row for row in output.rows}
+    assert rows[1] == {"id": 1, "place": {}}, "no zero, no exception"
+    assert rows[2] == {"id": 2, "place": {"zip": 7, "name": "x"}, "zip": 7, "name": "x"}
 
 
 def test_fail_ends_the_query_at_the_first_one_and_names_it(every_mode: str) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import tailrace as tr
+from tailrace.errors import DefinitionError
 from tailrace.testing import Lineage, Output, Record, at, run
 from tailrace.testing.bench import shared_bench
 
@@ -210,6 +211,44 @@ def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there
     output = run(here, payments(4), every_mode)
     assert sorted(row["id"] for row in output.rows) == [0, 2, 4, 6]
     assert all(record.headers == () for record in output.records)
+
+
+def test_duplicates_within_a_watermark_keep_their_origin() -> None:
+    here = pipeline(lambda df: df.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["card"]).select("id"))
+    output = run(here, payments(20), "microbatch")
+    assert len(output.records) == 5
+    require_origins(here, output)
+
+
+def test_a_join_of_two_streams_has_the_origin_of_the_left_record() -> None:
+    left, right = fresh("left"), fresh("right")
+    schema = "id long, at timestamp"
+    here = pipeline(
+        lambda a, b: (
+            a.withWatermark("at", "1 hour").join(b.withWatermark("at", "1 hour").drop("at"), "id").select("id")
+        ),
+        source=[tr.KafkaSource(left, schema), tr.KafkaSource(right, schema)],
+    )
+    rows = [Record({"id": n, "at": at("10:00")}, topic=topic, partition=0) for n in range(5) for topic in (right, left)]
+    output = run(here, rows, "microbatch")
+    assert sorted((record.row["id"], record.lineage.offset) for record in output.records) == [(n, n) for n in range(5)]
+    assert {record.lineage.topic for record in output.records} == {left}
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        (lambda a, b: a, "does not use its source"),
+        (lambda a, b: a.union(b).union(a), "2 times"),
+        (lambda a, b: a.join(b, a.id == b.id), "several columns 'id'"),
+        (lambda a, b: a.union(b).withColumn("__tailrace_x", F.lit(1)), "makes a column '__tailrace_x'"),
+    ],
+    ids=["one left out", "one used twice", "two of one name", "a reserved name"],
+)
+def test_a_function_that_cannot_be_accounted_for_is_refused(mode: str, transform: Any, told: str) -> None:
+    sources = [tr.KafkaSource(fresh("a"), "id long"), tr.KafkaSource(fresh("b"), "id long")]
+    with pytest.raises(DefinitionError, match=told):
+        run(pipeline(transform, source=sources), [], mode)
 
 
 def test_lineage_can_be_turned_off(every_mode: str) -> None:

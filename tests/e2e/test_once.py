@@ -1,5 +1,6 @@
 """`--once`: what is in the topics now, all of it, and then the end."""
 
+import json
 import secrets
 import threading
 import time
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from commands import tailrace
+from confluent_kafka import Producer
 from conftest import Kafka
 
 import tailrace as tr
@@ -101,6 +103,25 @@ def test_nothing_twice_and_nothing_lost_while_records_keep_coming(mode: str, tmp
         producer.join()
     run_once(here, mode, tmp_path)
     assert sorted(row["id"] for row in written(here)) == list(range(sent))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_transactions_are_no_obstacle(mode: str, isolation: str, tmp_path: Path) -> None:
+    here = pipeline()
+    source = replace(here.sources[0], options={"kafka.isolation.level": isolation})
+    producer = Producer({**shared_bench().config, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(20)
+    for number, aborted in enumerate([False, True, False, True]):
+        producer.begin_transaction()
+        producer.produce(source.topic_names[0], json.dumps({"id": number}).encode(), partition=0)
+        producer.flush(20)
+        if aborted:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    run_once(replace(here, source=source), mode, tmp_path)
+    seen = [0, 2] if isolation == "read_committed" else [0, 1, 2, 3]
+    assert sorted(row["id"] for row in written(here)) == seen
 
 
 def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:

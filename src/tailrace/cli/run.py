@@ -107,7 +107,8 @@ def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
     """The records that could not be read, and where they are now."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
     where = f"now in {pipeline.dead_letter_topic}" if pipeline.dead_letter_topic else "dropped"
-    return f"{sum(counts.values()):,} records could not be read ({reasons}): {where}"
+    total = sum(counts.values())
+    return f"{total:,} {'record' if total == 1 else 'records'} could not be read ({reasons}): {where}"
 
 
 def _how(mode: Mode) -> str:

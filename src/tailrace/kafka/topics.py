@@ -104,17 +104,19 @@ def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
     return _offsets(config, counts, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def visible_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
-    """The offset after the last record that a consumer can see, of every partition of the topics.
+def visible_ends(config: ClientConfig, counts: Mapping[str, int], *, committed: bool = False) -> Offsets:
+    """The offset after the last record that a consumer can see now, of every partition of the topics.
 
-    It may lie before the log's end, which also counts what marks the end of a transaction.
+    It may lie before the log's end, which also counts what marks the end of a transaction. With ``committed`` records
+    of a transaction that is still open, or was aborted, are not seen.
 
     Raises:
         BrokerUnreachable: No broker answered in time.
     """
     ends, starts = log_ends(config, counts), _offsets(config, counts, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     settings = {"group.id": "tailrace-look", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**config, **settings, "fetch.wait.max.ms": 10})
+    isolation = "read_committed" if committed else "read_uncommitted"
+    consumer = Consumer({**config, **settings, "fetch.wait.max.ms": 10, "isolation.level": isolation})
     found = {topic: dict(partitions) for topic, partitions in starts.items()}
     unknown = {
         (topic, partition): 1
@@ -129,7 +131,7 @@ def visible_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
                 (topic, partition): max(ends[topic][partition] - back, starts[topic][partition])
                 for (topic, partition), back in unknown.items()
             }
-            for (topic, partition), last in _last_offsets(consumer, begin).items():
+            for (topic, partition), last in _last_offsets(consumer, begin, ends).items():
                 if last is not None:
                     found[topic][partition] = last + 1
                 if last is not None or begin[topic, partition] == starts[topic][partition]:
@@ -159,8 +161,10 @@ def _offsets(config: ClientConfig, counts: Mapping[str, int], spec: OffsetSpec) 
     return found
 
 
-def _last_offsets(consumer: Consumer, begin: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
-    """The offset of the last record of each partition from where it begins."""
+def _last_offsets(
+    consumer: Consumer, begin: Mapping[tuple[str, int], int], ends: Offsets
+) -> dict[tuple[str, int], int | None]:
+    """The offset of the last record of each partition from where it begins; nothing after its end counts."""
     consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in begin.items()])
     last: dict[tuple[str, int], int | None] = dict.fromkeys(begin)
     open_ones = set(begin)
@@ -171,7 +175,12 @@ def _last_offsets(consumer: Consumer, begin: Mapping[tuple[str, int], int]) -> d
         place = (str(record.topic()), int(record.partition() or 0))
         failed = record.error()
         if failed is None:
-            last[place] = record.offset()
+            offset = int(record.offset() or 0)
+            end = ends[place[0]][place[1]]
+            if offset < end:
+                last[place] = offset
+            if offset + 1 >= end:
+                open_ones.discard(place)
         elif failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
             open_ones.discard(place)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from tailrace.engine import clone_session, save
+from tailrace.engine import clone_session, malformed_in_all, save
 from tailrace.pipeline import Pipeline
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
@@ -28,8 +28,4 @@ def run_batch(
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
     if failed is not None:
         raise translate_failure(pipeline.name, failed)
-    malformed: dict[str, int] = {}
-    for counts in frame.counts:
-        for reason, number in counts.malformed().items():
-            malformed[reason] = malformed.get(reason, 0) + number
-    return malformed
+    return malformed_in_all(frame.counts)

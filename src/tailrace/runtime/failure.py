@@ -97,7 +97,11 @@ def _dead_letters(name: str, found: re.Match[str], text: str) -> TailraceError:
     return DeadLettersFailed(
         f"query {name!r} ended because its dead letters could not be written to {found.group(1)}",
         why=_root_cause(re.sub(r"^\tCaused by", "Caused by", text, flags=re.MULTILINE)),  # suppressed: indented
-        fix="see that the topic is there and may be written to, and start it again: no record is lost",
+        fix=(
+            "raise KafkaSink(options={'kafka.max.request.size': ...}) and the topic's max.message.bytes"
+            if "RecordTooLarge" in text
+            else "see that the topic is there and may be written to, and start it again: no record is lost"
+        ),
         detail=text,
     )
 
@@ -183,6 +187,15 @@ def _other_sources(name: str, found: re.Match[str], text: str) -> TailraceError:
     )
 
 
+def _not_streamable(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return QueryRefused(
+        f"query {name!r} does what Spark cannot do with a stream",
+        why=_root_cause(text.splitlines()[0]),
+        fix="leave that operation out, or do it in a batch",
+        detail=text,
+    )
+
+
 def _setting(name: str, found: re.Match[str], text: str) -> TailraceError:
     return SettingRefused(
         f"query {name!r} has a Spark setting that real time cannot work with",
@@ -239,7 +252,9 @@ _KNOWN = (
     _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
     _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),
-    _Known(re.compile(r"STATE_STORE_\w*SCHEMA\w*"), _other_state),
+    _Known(re.compile(r"STATE_STORE_\w*SCHEMA\w*|STATEFUL_OPERATOR\w*NOT_MATCH"), _other_state),
+    _Known(re.compile(r"not supported (?:on|with|after|without|before|in)\b[^\n]*[Ss]treaming"), _not_streamable),
+    _Known(re.compile(r"UNSUPPORTED_STREAMING|STREAMING_OUTPUT_MODE"), _not_streamable),
     _Known(re.compile(r"sources in the checkpoint offsets and now there are"), _other_sources),
     _Known(re.compile(r"CHECKPOINT_FORMAT_V1_NOT_SUPPORTED"), _old_format),
     _Known(re.compile(r"SQL_CONFIGURATION_NOT_SUPPORTED"), _setting),

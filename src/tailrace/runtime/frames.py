@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engine import RecordCounts, carry_lineage
 from tailrace.errors import DefinitionError
-from tailrace.pipeline import RESERVED_PREFIX, Pipeline
+from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
 from tailrace.runtime.sink_frame import sink_frame
 from tailrace.runtime.source_frame import EVENT_TIME, TOPIC, source_frame
 from tailrace.runtime.usercode import user_code
@@ -48,10 +48,27 @@ def pipeline_frame(
             why=f"columns that begin with {RESERVED_PREFIX} are Tailrace's own",
             fix="give it another name",
         )
+    for source, (_, counted) in zip(pipeline.sources, made, strict=True):
+        _require_one_use(pipeline, source, counted.uses(result))
     if pipeline.lineage:
         result = carry_lineage(result)
     counts = tuple(counted for _, counted in made)
     return PipelineFrame(sink_frame(pipeline, result), counts, _lost(pipeline, result))
+
+
+def _require_one_use(pipeline: Pipeline, source: KafkaSource, uses: int) -> None:
+    if uses == 0:
+        raise DefinitionError(
+            f"the function of pipeline {pipeline.name!r} does not use its source {source.in_words}",
+            why="nothing would read that source, and nobody would notice",
+            fix="leave that source out of the pipeline, or use its DataFrame",
+        )
+    if uses > 1:
+        raise DefinitionError(
+            f"the function of pipeline {pipeline.name!r} uses its source {source.in_words} {uses} times",
+            why="every record would be read, and every malformed one reported, that often; real time has no such reads",
+            fix="do it in one pass, such as F.explode(F.array(...)) instead of a union; or write two pipelines",
+        )
 
 
 def _lost(pipeline: Pipeline, result: DataFrame) -> str:

@@ -24,6 +24,7 @@ from tailrace.pipeline import KafkaSource, Pipeline
 from tailrace.runtime.bounded import Bound
 from tailrace.runtime.source_frame import require_fitting_records
 
+_ISOLATION = "kafka.isolation.level"
 Partitions = Mapping[str, int]
 """Topics and their numbers of partitions."""
 
@@ -130,17 +131,21 @@ class PipelineTopics:
         Raises:
             OptionRefused: Only Spark can connect to this broker.
         """
-        pairs = []
-        for (_, config), counts in zip(self._pairs(), sources, strict=True):
+        pairs: list[tuple[KafkaSource, ClientConfig, Partitions]] = []
+        for (source, config), counts in zip(self._pairs(), sources, strict=True):
             if config is None:
                 raise OptionRefused(
                     f"pipeline {self.pipeline.name!r} cannot be run once in real time",
                     why="with a Java key store only Spark can connect, so nobody can say where its topics end",
                     fix="--mode microbatch",
                 )
-            pairs.append((config, counts))
-        ends = [visible_ends(config, counts) for config, counts in pairs]
-        return Bound(ends, lambda: [log_ends(config, counts) for config, counts in pairs])
+            pairs.append((source, config, counts))
+        ends = [
+            visible_ends(config, counts, committed=source.options.get(_ISOLATION) == "read_committed")
+            for source, config, counts in pairs
+        ]
+        # Asked with the partitions that there are by then: new ones are read, too.
+        return Bound(ends, lambda: [log_ends(config, self._source(source, config)) for source, config, _ in pairs])
 
     @property
     def _address(self) -> dict[str, str]:

@@ -44,6 +44,6 @@ def run(  # noqa: PLR0913 - one argument per choice of a user's
         conf=conf,
         once=once,
     )
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, running:
         running.wait(stop=stop)
-        return running.stop()
+    return running.summary()

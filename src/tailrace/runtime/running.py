@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
-from tailrace.engine import RecordCounts, end_after_batch, failure_text, has_running_tasks
-from tailrace.errors import QueryFailed
+from tailrace.engine import RecordCounts, end_after_batch, failure_text, has_running_tasks, malformed_in_all
+from tailrace.errors import KafkaError, QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.runtime.failure import translate_failure
@@ -38,7 +38,7 @@ class RunSummary:
     input_rows: int
     checkpoint: str
     malformed: Mapping[str, int]
-    """Records that could not be read, by reason, counted in the tasks that have ended; none is among them twice."""
+    """Records that could not be read, by reason, in the tasks that have ended; one read again counts again."""
 
 
 class RunningQuery:
@@ -66,6 +66,8 @@ class RunningQuery:
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
         self._latest: Mapping[str, Any] | None = None
+        self._last_malformed: dict[str, int] = {}
+        self._ending = False
         self._started_at = time.monotonic()
         self._seen_batches: dict[int, int] = {}
 
@@ -99,20 +101,35 @@ class RunningQuery:
         """End a bounded run at the first checkpoint that has everything in it."""
         if self.bound is None or self._latest is None or not self.bound.is_reached(self._latest):
             return
-        if self.bound.is_idle(self._latest):
+        if self._is_idle(self.bound, self._latest):
             self.query.stop()
-        else:
-            # More has arrived, and the next batch has begun with it: what it processed must be saved, too.
+            self.bound = None
+        elif has_running_tasks(self.query):
+            # More has arrived, and the next batch has begun with it: what it processed must be saved, too. Only while
+            # its tasks run: a batch that is still being planned would be interrupted by Spark instead of completed.
             end_after_batch(self.query)
-            with contextlib.suppress(PySparkException):  # told by raise_if_failed
-                self.query.awaitTermination()
-        self.bound = None
+            self._ending = True
+            self.bound = None
+
+    def _is_idle(self, bound: "Bound", progress: Mapping[str, Any]) -> bool:
+        try:
+            return bound.is_idle(progress)
+        except KafkaError:
+            return False  # nobody knows: then the batch that runs may have something in it
+
+    def _has_ended(self) -> bool:
+        """Whether a query that was told to end after its batch has done so; it calls itself inactive before that."""
+        try:
+            wait: Any = self.query.awaitTermination  # takes parts of a second, whatever its type says
+            return bool(wait(0.05))
+        except PySparkException:  # told by raise_if_failed
+            return True
 
     def _still_runs(self) -> bool:
         """Whether it runs, noting what it has done meanwhile."""
         try:
             self._note_progress()
-            active = self.is_active
+            active = self.is_active or (self._ending and not self._has_ended())
         except (Py4JError, OSError) as gone:
             self._checkpoint.release()
             raise QueryFailed(
@@ -126,6 +143,7 @@ class RunningQuery:
         """Raise what ended the query, if something did, in the user's words."""
         text = failure_text(self.query)
         if text is not None:
+            self._await_last_counts()
             self._checkpoint.release()
             raise translate_failure(self.name, text)
 
@@ -161,12 +179,9 @@ class RunningQuery:
         )
 
     def _malformed(self) -> dict[str, int]:
-        total: dict[str, int] = {}
         with contextlib.suppress(PySparkException, Py4JError, OSError):
-            for counts in self._counts:
-                for reason, number in counts.malformed().items():
-                    total[reason] = total.get(reason, 0) + number
-        return total
+            self._last_malformed = malformed_in_all(self._counts)
+        return self._last_malformed
 
     def _await_last_counts(self) -> None:
         """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""

@@ -1,6 +1,6 @@
 """The result of the user's function as the rows that Spark's Kafka sink writes: columns to Kafka bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,7 +35,7 @@ def sink_frame(pipeline: Pipeline, result: DataFrame) -> DataFrame:
     sink = pipeline.sink
     hidden = [name for name in result.columns if name.startswith(RESERVED_PREFIX)]
     shown = {field.name: field.dataType for field in result.schema.fields if field.name not in hidden}
-    _require_columns(pipeline, shown)
+    _require_columns(pipeline, [name for name in result.columns if name not in hidden], shown)
     columns = [_value(sink, shown).alias("value")]
     if sink.key is not None:
         columns.append(_as_text(sink.key, shown[sink.key]).alias("key"))
@@ -53,8 +53,16 @@ def sink_frame(pipeline: Pipeline, result: DataFrame) -> DataFrame:
     return with_lineage_headers(result.select(*columns, *hidden), "headers", _OWN_HEADERS)
 
 
-def _require_columns(pipeline: Pipeline, shown: Mapping[str, DataType]) -> None:
+def _require_columns(pipeline: Pipeline, columns: Sequence[str], shown: Mapping[str, DataType]) -> None:
     sink = pipeline.sink
+    names = [name.lower() for name in columns]
+    twice = [name for name in columns if names.count(name.lower()) > 1]
+    if twice:
+        raise DefinitionError(
+            f"what pipeline {pipeline.name!r} writes has several columns {twice[0]!r}",
+            why="a record's JSON can have each name once; to Spark, upper and lower case are the same",
+            fix="drop or rename one of them",
+        )
     wanted = [("key", sink.key), ("topic_column", sink.topic_column), ("value", sink.value)]
     wanted.append(("event_time", sink.event_time))
     if isinstance(sink.headers, str):

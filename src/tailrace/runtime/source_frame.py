@@ -110,12 +110,12 @@ def require_fitting_records(
     """
     if source.format != "json":
         return
-    columns = {name.lower() for name in schema.fieldNames()}
+    columns = set(schema.fieldNames())
     values = newest_records(config, topics, _LOOK_AT)
     if len(values) < _JUDGE_FROM:
         return
     objects = [found for found in map(_json_object, values) if found is not None]
-    if any(columns & {key.lower() for key in found} for found in objects):
+    if any(columns & found.keys() for found in objects):
         return
     example = sorted(objects[-1])[:8] if objects else None
     raise SchemaMismatch(

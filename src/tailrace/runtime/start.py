@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
@@ -63,7 +64,7 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
         master: Where Spark runs, if no Spark is running yet; by default this machine, with the slots needed.
         conf: Spark settings; they win over Tailrace's own.
         once: Process what is in a pipeline's topics now, from their beginning unless a checkpoint or ``starting`` says
-            otherwise, and end.
+            otherwise, and end. In real time the end is found by ``wait()``, so call it.
 
     Returns:
         The running query. Stop it with ``stop()``, or wait for it with ``wait()``.
@@ -84,6 +85,11 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
     if isinstance(what, Pipeline):
         return start_pipeline(what, options)
     if isinstance(what, DataStreamWriter):
+        if bootstrap_servers is not None:
+            raise OptionRefused(
+                "bootstrap_servers= is for a tr.Pipeline; a DataStreamWriter has its brokers already",
+                fix='.option("kafka.bootstrap.servers", ...) on its reader and on the writer',
+            )
         return start_writer(what, options)
     raise DefinitionError(
         f"a {type(what).__name__} cannot be started",
@@ -123,7 +129,7 @@ def start_pipeline(
             partitions = sum(sum(counts.values()) for counts in sources)
         schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
         topics.require_dead_letters(spark, announce)
-        if not any_schema and checkpoint.last_commit() is None:
+        if not any_schema and checkpoint.is_fresh():
             # Later it is too late for that: records that do not fit go where the pipeline says.
             topics.require_fitting_records(sources, schemas)
         bound = topics.bound(sources) if options.once and options.mode is Mode.REALTIME else None
@@ -205,7 +211,10 @@ def _start(
     if realtime:
         checkpoint.require_format_2()
     own = _query_session(spark, options, checkpoint, partitions)
-    built = build(own)
+    try:
+        built = build(own)
+    except PySparkException as refused:
+        raise translate_failure(name, str(refused)) from refused
     slots = _slots(engine.writer_frame(built.writer))
     if realtime:
         refuse_unworkable(engine.explicit_settings(own), shuffles=len(slots.stages) - 1 if slots else 0)
@@ -214,16 +223,7 @@ def _start(
             return _start(build, spark, name, options, checkpoint, partitions, rebuild=False)
         if slots is not None:
             require_slots(slots, engine.task_slots(spark))
-    try:
-        writer = engine.with_trigger(
-            built.writer, realtime=realtime, interval_ms=options.interval_ms, once=options.once
-        )
-        if realtime and options.once:
-            # A bounded run ends right after a checkpoint, which must be on disk by then.
-            writer = writer.option("asyncProgressTrackingEnabled", "false")
-        query = writer.queryName(name).option("checkpointLocation", checkpoint.location).start()
-    except PySparkException as refused:
-        raise translate_failure(name, str(refused)) from refused
+    query = _begin(built, name, options, checkpoint)
     running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots, counts=built.counts)
     running.lost_lineage = built.lost_lineage
     try:
@@ -234,6 +234,23 @@ def _start(
             running.stop()
         raise
     return running
+
+
+def _begin(built: _Query, name: str, options: RunOptions, checkpoint: Checkpoint) -> StreamingQuery:
+    """Hand the query to Spark."""
+    realtime = options.mode is Mode.REALTIME
+    writer = engine.with_trigger(built.writer, realtime=realtime, interval_ms=options.interval_ms, once=options.once)
+    if realtime and options.once:
+        # A bounded run ends right after a checkpoint, which must be on disk by then.
+        writer = writer.option("asyncProgressTrackingEnabled", "false")
+    for counts in built.counts:
+        counts.watch()
+    try:
+        return writer.queryName(name).option("checkpointLocation", checkpoint.location).start()
+    except PySparkException as refused:
+        for counts in built.counts:
+            counts.close()
+        raise translate_failure(name, str(refused)) from refused
 
 
 def _spark_for(

@@ -5,8 +5,9 @@ import functools
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -75,17 +76,23 @@ class Bench:
     def send(self, records: Sequence[Record]) -> None:
         """Send records, those without a partition to each in turn."""
         producer = Producer(dict(self.config))
+        # A topic that another pipeline writes to has one partition.
+        partitions = list_topics(self.config)
+        refused: list[str] = []
         for number, record in enumerate(records):
+            topic = str(record.topic)
             producer.produce(
-                str(record.topic),
+                topic,
                 encoded(record.value),
                 key=record.key,
-                partition=number % SOURCE_PARTITIONS if record.partition is None else record.partition,
+                partition=number % partitions[topic] if record.partition is None else record.partition,
                 headers=list(record.headers),
-                timestamp=int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else 0,
+                timestamp=_milliseconds(record.timestamp) if record.timestamp is not None else 0,
+                on_delivery=lambda failed, _: refused.append(str(failed)) if failed is not None else None,
             )
-        if producer.flush(_SEND_TIMEOUT_S):
-            raise MeasurementFailed("the test's private broker did not take all records in time")
+        if producer.flush(_SEND_TIMEOUT_S) or refused:
+            why = refused[0] if refused else "it did not answer in time"
+            raise MeasurementFailed("the test's private broker did not take all records", why=why)
 
     def read(self, topic: str, since: dict[int, int], until: dict[int, int]) -> list[OutputRecord]:
         """The records of a topic between two ends, partition by partition."""
@@ -113,7 +120,13 @@ class Bench:
         starting = {
             topic: {str(partition): end for partition, end in partitions.items()} for topic, partitions in ends.items()
         }
-        return replace(source, starting=starting)
+        return replace(source, starting=starting, options=without_security(source.options))
+
+
+def without_security(options: Mapping[str, str]) -> dict[str, str]:
+    """Options without those for logging in and for encryption: the private broker has neither."""
+    private = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+    return {key: value for key, value in options.items() if not key.lower().startswith(private)}
 
 
 @functools.cache
@@ -140,6 +153,10 @@ def _output_record(message: Message) -> OutputRecord:
         _bytes(message.value()),
         tuple((name, _bytes(value) or b"") for name, value in pairs),
     )
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -20,7 +20,9 @@ class _Checkpoint:
 CHECKPOINT: Final = _Checkpoint()
 """Among the rows: everything before it is processed and saved before what follows is sent.
 
-The watermark moves only there, in both modes. A batch has no such moments and takes all rows at once.
+The watermark moves there, in both modes. Spark drops late records by the watermark that the batch before left: in
+real time a late record is dropped only after two checkpoints, in micro-batches after one. A batch has no such
+moments and takes all rows at once.
 """
 
 

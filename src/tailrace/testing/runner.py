@@ -10,7 +10,7 @@ from tailrace.pipeline import KafkaSink, Mode, Pipeline
 from tailrace.runtime.batch import run_batch
 from tailrace.runtime.options import RunOptions
 from tailrace.runtime.start import start_pipeline
-from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, shared_bench
+from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, shared_bench, without_security
 from tailrace.testing.output import Output
 from tailrace.testing.rows import MODES, Record, Row, steps
 
@@ -82,6 +82,8 @@ def require_equal_modes(
     for mode in ("microbatch", "realtime"):
         found = run(pipeline, rows, mode, topics=topics)
         wanted, got = _comparable(expected, by), _comparable(found, by)
+        if expected.malformed != found.malformed:
+            raise AssertionError(f"{mode} found {found.malformed} malformed, batch {expected.malformed}")
         if wanted != got:
             missing, extra = wanted - got, got - wanted
             raise AssertionError(
@@ -107,7 +109,7 @@ def _make_topics(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Reco
 
 
 def _impatient(pipeline: Pipeline) -> KafkaSink:
-    return replace(pipeline.sink, options=_PATIENCE | dict(pipeline.sink.options))
+    return replace(pipeline.sink, options=_PATIENCE | without_security(pipeline.sink.options))
 
 
 def _run_batch(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record]]) -> dict[str, int]:

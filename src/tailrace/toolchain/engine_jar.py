@@ -116,8 +116,11 @@ class EngineJar:
 
 def package_engine() -> EngineJar:
     """The engine of this installation."""
-    # In a checkout the package lies in src/, and jvm/ beside that; in an installation there is no such folder.
-    return EngineJar(PACKAGE / "tailrace-engine.jar", PACKAGE.parents[1] / "jvm")
+    # In a checkout the package lies in src/, and jvm/ beside that. A folder of that name beside an installation is
+    # somebody else's.
+    checkout = PACKAGE.parents[1]
+    is_checkout = PACKAGE.parent.name == "src" and (checkout / "hatch_build.py").is_file()
+    return EngineJar(PACKAGE / "tailrace-engine.jar", (checkout if is_checkout else PACKAGE) / "jvm")
 
 
 def ensure_engine(java: Java, connector: Sequence[Path], announce: Callable[[str], None]) -> Path:

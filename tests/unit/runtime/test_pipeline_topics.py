@@ -56,7 +56,9 @@ class FakeKafka:
         self.topics[name] = partitions
         return True
 
-    def offsets(self, config: ClientConfig, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
+    def offsets(
+        self, config: ClientConfig, counts: Mapping[str, int], *, committed: bool = False
+    ) -> dict[str, dict[int, int]]:
         self._note(config)
         return {
             topic: {number: self.ends.get((topic, number), 0) for number in range(count)}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tailrace.errors import QueryFailed
+from tailrace.errors import BrokerUnreachable, QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.runtime import running
 from tailrace.runtime.bounded import Bound
@@ -61,16 +61,22 @@ class FakeQuery:
         self.did.append("stop")
         self.isActive = False
 
-    def awaitTermination(self) -> None:  # noqa: N802 - PySpark's own name
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's own name
+        assert timeout is not None, "a wait without an end hears no Ctrl-C"
         self.did.append("await")
-        self.isActive = False
+        return self.did.count("await") > 1
+
+
+def end_after_batch(query: FakeQuery) -> None:
+    query.did.append("end after batch")
+    query.isActive = False  # as Spark says at once, though the batch goes on
 
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
     monkeypatch.setattr(running, "has_running_tasks", lambda _query: False)
-    monkeypatch.setattr(running, "end_after_batch", lambda query: query.did.append("end after batch"))
+    monkeypatch.setattr(running, "end_after_batch", end_after_batch)
     monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
 
 
@@ -95,12 +101,31 @@ def test_a_bounded_run_ends_at_the_first_checkpoint_that_has_everything_in_it() 
     assert (bounded.summary().batches, bounded.summary().input_rows) == (3, 6)
 
 
-def test_a_bounded_run_into_which_more_arrives_completes_the_batch_that_it_is_in() -> None:
+def test_a_bounded_run_into_which_more_arrives_completes_the_batch_that_it_is_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([False, False, True])
+    monkeypatch.setattr(running, "has_running_tasks", lambda _query: next(answers))
     query = FakeQuery(5)
     bounded = run(query)
     bounded.bound = bound(5, now=lambda: 6)
     assert bounded.wait(20)
-    assert query.did == ["end after batch", "await"]
+    assert query.did == ["end after batch", "await", "await"]
+    assert next(answers, None) is None, "not while the batch is still being planned"
+
+
+def test_a_broker_that_does_not_answer_at_the_end_of_a_bounded_run_is_no_reason_to_end_it_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent() -> int:
+        raise BrokerUnreachable("nobody answers")
+
+    monkeypatch.setattr(running, "has_running_tasks", lambda _query: True)
+    query = FakeQuery(5)
+    bounded = run(query)
+    bounded.bound = bound(5, now=silent)
+    assert bounded.wait(20)
+    assert query.did[0] == "end after batch"
 
 
 def test_a_bounded_run_that_has_not_read_everything_goes_on() -> None:
@@ -131,10 +156,10 @@ def test_a_run_without_an_end_ends_only_when_told_to() -> None:
 def test_a_failure_in_the_last_batch_of_a_bounded_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     query, checkpoint = FakeQuery(5), FakeCheckpoint()
 
-    def fail() -> None:
-        query.isActive = False
+    def fail(_timeout: float) -> None:
         raise PySparkException("it ended")
 
+    monkeypatch.setattr(running, "has_running_tasks", lambda _query: True)
     monkeypatch.setattr(query, "awaitTermination", fail)
     monkeypatch.setattr(running, "failure_text", lambda _query: "java.lang.IllegalStateException: it is broken")
     bounded = run(query, checkpoint=checkpoint)
@@ -153,11 +178,18 @@ def test_a_summary_adds_up_what_every_source_could_not_read() -> None:
 
 def test_counts_that_cannot_be_asked_for_any_more_do_not_hide_the_rest() -> None:
     class Gone(FakeCounts):
-        def malformed(self) -> dict[str, int]:
-            raise OSError("Spark's JVM is gone")
+        asked = 0
 
-    summary = run(FakeQuery(1), [FakeCounts(not_json=2), Gone()]).stop()
-    assert summary.malformed == {"not_json": 2}
+        def malformed(self) -> dict[str, int]:
+            self.asked += 1
+            if self.asked > 1:
+                raise OSError("Spark's JVM is gone")
+            return {"not_json": 2}
+
+    stopped = run(FakeQuery(1), [Gone()])
+    assert stopped.summary().malformed == {"not_json": 2}
+    summary = stopped.stop()
+    assert summary.malformed == {"not_json": 2}, "what was known last"
     assert (summary.name, summary.mode, summary.checkpoint) == ("fraud", "realtime", "/checkpoints/fraud")
 
 

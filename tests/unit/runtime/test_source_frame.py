@@ -84,7 +84,12 @@ def compare(
 
 
 def test_one_record_with_one_column_of_the_schema_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(monkeypatch, [b"oops", b"7", b"[]", b"\xff", b'{"ID": null}'])
+    compare(monkeypatch, [b"oops", b"7", b"[]", b"\xff", b'{"id": null}'])
+
+
+def test_names_are_compared_as_sparks_parser_does_with_their_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SchemaMismatch, match="none of the newest 5 records"):
+        compare(monkeypatch, [b'{"ID": 1}'] * 5)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
