@@ -146,10 +146,25 @@ def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFr
     return DataFrame(made, frame.sparkSession)
 
 
-def end_after_batch(query: StreamingQuery) -> None:
-    """Let a query complete the batch that it is in, its checkpoint included, and then end."""
-    spark = SparkSession.builder.getOrCreate()
-    _tailrace(spark).Queries.endAfterBatch(query._jsq)
+class BatchWatch:
+    """Knows which batch of a query runs, and can end the query after it."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        spark = SparkSession.builder.getOrCreate()
+        self._watch = _tailrace(spark).BatchWatch(spark.sparkContext._jsc.sc(), query._jsq)
+        self._watch.open()
+
+    def end_after(self, completed: int) -> bool:
+        """Let the query complete the batch after the given one and then end; False where that has not begun yet."""
+        return bool(self._watch.endAfter(completed))
+
+    def has_ended(self) -> bool:
+        """Whether a query that was told to end has done so; it calls itself inactive before that."""
+        return bool(self._watch.hasEnded())
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._watch.close()
 
 
 def clone_session(spark: SparkSession) -> SparkSession:

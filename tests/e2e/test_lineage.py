@@ -238,7 +238,7 @@ def test_a_join_of_two_streams_has_the_origin_of_the_left_record() -> None:
 @pytest.mark.parametrize(
     ("transform", "told"),
     [
-        (lambda a, b: a, "does not use its source"),
+        (lambda a, _: a, "does not use its source"),
         (lambda a, b: a.union(b).union(a), "2 times"),
         (lambda a, b: a.join(b, a.id == b.id), "several columns 'id'"),
         (lambda a, b: a.union(b).withColumn("__tailrace_x", F.lit(1)), "makes a column '__tailrace_x'"),

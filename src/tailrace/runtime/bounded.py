@@ -1,7 +1,7 @@
 """The end of a bounded run in real time, which Spark itself knows only for micro-batches."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,15 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where the sources' topics ended when the run began, and how to ask where they end now."""
+    """Where the sources' topics ended when the run began."""
 
     ends: Sequence[Offsets]
-    ask_again: Callable[[], Sequence[Offsets]]
+    alone: bool = False
+    """Whether nobody writes to them meanwhile: then the batch after the last one has nothing in it."""
 
     def is_reached(self, progress: Mapping[str, Any]) -> bool:
         """Whether a completed batch lies at or past the end of every partition."""
         return _covers(_positions(progress), self.ends)
-
-    def is_idle(self, progress: Mapping[str, Any]) -> bool:
-        """Whether nothing has arrived since: then the batch that runs now has nothing in it."""
-        return _covers(_positions(progress), self.ask_again())
 
 
 def _positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:

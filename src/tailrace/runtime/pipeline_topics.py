@@ -16,7 +16,6 @@ from tailrace.kafka.topics import (
     create_topic,
     first_missing_partitions,
     list_topics,
-    log_ends,
     partition_counts,
     visible_ends,
 )
@@ -125,7 +124,7 @@ class PipelineTopics:
             if config is not None:
                 require_fitting_records(config, source, sorted(counts), schema)
 
-    def bound(self, sources: Sequence[Partitions]) -> Bound:
+    def bound(self, sources: Sequence[Partitions], *, alone: bool) -> Bound:
         """The end of a bounded run: where each source's topics end now.
 
         Raises:
@@ -144,8 +143,7 @@ class PipelineTopics:
             visible_ends(config, counts, committed=source.options.get(_ISOLATION) == "read_committed")
             for source, config, counts in pairs
         ]
-        # Asked with the partitions that there are by then: new ones are read, too.
-        return Bound(ends, lambda: [log_ends(config, self._source(source, config)) for source, config, _ in pairs])
+        return Bound(ends, alone)
 
     @property
     def _address(self) -> dict[str, str]:

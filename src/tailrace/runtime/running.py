@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
-from tailrace.engine import RecordCounts, end_after_batch, failure_text, has_running_tasks, malformed_in_all
-from tailrace.errors import KafkaError, QueryFailed
+from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_running_tasks, malformed_in_all
+from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.runtime.failure import translate_failure
@@ -61,13 +61,14 @@ class RunningQuery:
         self.slots = slots
         self.lost_lineage = ""
         """What of a record's origin its outputs do not carry, in words; or nothing."""
-        self.bound: Bound | None = None
-        """Where it ends, if it is to end by itself."""
+        self._bound: Bound | None = None
+        self.watch: BatchWatch | None = None
+        """Knows which batch runs, where it is to end by itself."""
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
-        self._ending = False
+        self._ending: BatchWatch | None = None
         self._started_at = time.monotonic()
         self._seen_batches: dict[int, int] = {}
 
@@ -80,6 +81,10 @@ class RunningQuery:
     def is_active(self) -> bool:
         """Whether it runs."""
         return bool(self.query.isActive)
+
+    def end_at(self, bound: "Bound") -> None:
+        """Let it end by itself, after the first checkpoint at or past the bound; ``wait`` sees to it."""
+        self._bound = bound
 
     def wait(self, timeout_s: float | None = None, stop: threading.Event | None = None) -> bool:
         """Wait until the query ends, or ``stop`` is set, or time is up; return whether it ended.
@@ -99,37 +104,21 @@ class RunningQuery:
 
     def _end_if_done(self) -> None:
         """End a bounded run at the first checkpoint that has everything in it."""
-        if self.bound is None or self._latest is None or not self.bound.is_reached(self._latest):
+        if self._bound is None or self._latest is None or not self._bound.is_reached(self._latest):
             return
-        if self._is_idle(self.bound, self._latest):
+        if self._bound.alone:
             self.query.stop()
-            self.bound = None
-        elif has_running_tasks(self.query):
-            # More has arrived, and the next batch has begun with it: what it processed must be saved, too. Only while
-            # its tasks run: a batch that is still being planned would be interrupted by Spark instead of completed.
-            end_after_batch(self.query)
-            self._ending = True
-            self.bound = None
-
-    def _is_idle(self, bound: "Bound", progress: Mapping[str, Any]) -> bool:
-        try:
-            return bound.is_idle(progress)
-        except KafkaError:
-            return False  # nobody knows: then the batch that runs may have something in it
-
-    def _has_ended(self) -> bool:
-        """Whether a query that was told to end after its batch has done so; it calls itself inactive before that."""
-        try:
-            wait: Any = self.query.awaitTermination  # takes parts of a second, whatever its type says
-            return bool(wait(0.05))
-        except PySparkException:  # told by raise_if_failed
-            return True
+            self._bound = None
+        elif self.watch is not None and self.watch.end_after(int(self._latest["batchId"])):
+            # The next batch has begun, perhaps with more that has arrived: what it processes must be saved, too.
+            self._ending = self.watch
+            self._bound = None
 
     def _still_runs(self) -> bool:
         """Whether it runs, noting what it has done meanwhile."""
         try:
             self._note_progress()
-            active = self.is_active or (self._ending and not self._has_ended())
+            active = self.is_active or (self._ending is not None and not self._ending.has_ended())
         except (Py4JError, OSError) as gone:
             self._checkpoint.release()
             raise QueryFailed(
@@ -191,6 +180,8 @@ class RunningQuery:
         for counts in self._counts:
             counts.settle()
             counts.close()
+        if self.watch is not None:
+            self.watch.close()
 
     def _note_progress(self) -> None:
         """Remember each completed batch; Spark itself keeps only the last hundred."""

@@ -102,7 +102,7 @@ def start_pipeline(
     options: RunOptions,
     announce: Callable[[str], None] | None = None,
     *,
-    any_schema: bool = False,
+    private: bool = False,
 ) -> RunningQuery:
     """Check and start a pipeline.
 
@@ -110,7 +110,8 @@ def start_pipeline(
         pipeline: The pipeline.
         options: How it is to run.
         announce: Told of what takes time, and of what was made.
-        any_schema: Start also where the newest records fit the schema so badly that it must be a mistake.
+        private: Whether the topics are a test's own: nobody else writes to them, and records that fit no schema are
+            meant to be there.
     """
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
     if options.once:
@@ -129,10 +130,10 @@ def start_pipeline(
             partitions = sum(sum(counts.values()) for counts in sources)
         schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
         topics.require_dead_letters(spark, announce)
-        if not any_schema and checkpoint.is_fresh():
+        if not private and checkpoint.is_fresh():
             # Later it is too late for that: records that do not fit go where the pipeline says.
             topics.require_fitting_records(sources, schemas)
-        bound = topics.bound(sources) if options.once and options.mode is Mode.REALTIME else None
+        bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
 
         def build(on: SparkSession) -> _Query:
             frame = pipeline_frame(pipeline, on, servers)
@@ -146,7 +147,8 @@ def start_pipeline(
     except BaseException:
         checkpoint.release()
         raise
-    running.bound = bound
+    if bound is not None:
+        running.end_at(bound)
     return running
 
 
@@ -226,6 +228,9 @@ def _start(
     query = _begin(built, name, options, checkpoint)
     running = RunningQuery(query, name=name, mode=options.mode, checkpoint=checkpoint, slots=slots, counts=built.counts)
     running.lost_lineage = built.lost_lineage
+    if realtime and options.once:
+        # Before anything else is waited for: it must see the batch in which the run is to end begin.
+        running.watch = engine.BatchWatch(query)
     try:
         _confirm(running)
     except BaseException:

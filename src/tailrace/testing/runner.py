@@ -139,7 +139,7 @@ def _run_stream(
     for part in parts:
         bench.send(part)
         options = RunOptions(mode, bench.broker.bootstrap_servers, folder, conf=_CONF, once=True)
-        with start_pipeline(pipeline, options, any_schema=True) as running:
+        with start_pipeline(pipeline, options, private=True) as running:
             if not running.wait(timeout_s):
                 raise TimeoutError(f"pipeline {pipeline.name!r} did not process all rows within {timeout_s:g} s")
             summary = running.stop()

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,12 +14,8 @@ PLACES = st.tuples(st.sampled_from(["payments", "refunds"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 20))
 
 
-def not_asked() -> list[Ends]:
-    pytest.fail("asked where the topics end now")
-
-
-def bound(*ends: Ends, now: Callable[[], list[Ends]] = not_asked) -> Bound:
-    return Bound(ends, now)
+def bound(*ends: Ends) -> Bound:
+    return Bound(ends)
 
 
 def progress(*sources: Any) -> dict[str, Any]:
@@ -94,14 +90,6 @@ def test_nothing_to_read_is_reached_by_any_batch() -> None:
     assert bound().is_reached(progress())
 
 
-def test_idle_is_judged_by_where_the_topics_end_now() -> None:
-    answers = iter([[{"payments": {0: 6}}], [{"payments": {0: 6}}]])
-    end = bound({"payments": {0: 5}}, now=lambda: next(answers))
-    assert not end.is_idle(progress({"payments": {"0": 5}})), "one more has arrived"
-    assert end.is_idle(progress({"payments": {"0": 6}}))
-    assert next(answers, None) is None, "asked each time"
-
-
 @given(ends=POSITIONS, reached=POSITIONS, text=st.booleans())
 def test_the_end_is_reached_exactly_where_no_partition_is_behind(
     ends: dict[tuple[str, int], int], reached: dict[tuple[str, int], int], text: bool
@@ -110,7 +98,6 @@ def test_the_end_is_reached_exactly_where_no_partition_is_behind(
     batch = progress(json.dumps(offsets) if text else offsets)
     behind = [place for place, end in ends.items() if reached.get(place, 0) < end]
     assert bound(by_topic(ends)).is_reached(batch) is not bool(behind)
-    assert bound(now=lambda: [by_topic(ends)]).is_idle(batch) is not bool(behind)
 
 
 @given(ends=st.lists(POSITIONS, max_size=3), reached=POSITIONS)

@@ -89,7 +89,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     fake = FakeKafka({"payments": 2, "payments-eu": 3, "refunds": 1, "decisions": 1})
     for name in ("partition_counts", "list_topics", "create_topic", "create_kafka_topic", "kafka_partitions"):
         monkeypatch.setattr(pipeline_topics, name, getattr(fake, name))
-    for name in ("log_ends", "visible_ends"):
+    for name in ("visible_ends",):
         monkeypatch.setattr(pipeline_topics, name, fake.offsets)
     return fake
 
@@ -256,7 +256,7 @@ def test_behind_a_java_key_store_spark_makes_the_topic_for_dead_letters(kafka: F
 
 def test_behind_a_java_key_store_a_bounded_run_in_real_time_is_refused(kafka: FakeKafka) -> None:
     with pytest.raises(OptionRefused, match="cannot be run once in real time") as refused:
-        topics(KafkaSource("payments", SCHEMA, options=KEY_STORE)).bound([{"payments": 2}])
+        topics(KafkaSource("payments", SCHEMA, options=KEY_STORE)).bound([{"payments": 2}], alone=False)
     assert refused.value.fix == "--mode microbatch"
     assert kafka.addresses == []
 
@@ -264,11 +264,11 @@ def test_behind_a_java_key_store_a_bounded_run_in_real_time_is_refused(kafka: Fa
 def test_a_bounded_run_ends_where_the_topics_end_when_it_begins(kafka: FakeKafka) -> None:
     kafka.ends = {("payments", 0): 5, ("payments", 1): 7, ("refunds", 0): 3}
     both = topics(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA))
-    bound = both.bound([{"payments": 2}, {"refunds": 1}])
+    bound = both.bound([{"payments": 2}, {"refunds": 1}], alone=True)
     assert bound.ends == [{"payments": {0: 5, 1: 7}}, {"refunds": {0: 3}}]
     kafka.ends["payments", 0] = 6
     assert bound.ends == [{"payments": {0: 5, 1: 7}}, {"refunds": {0: 3}}]
-    assert bound.ask_again() == [{"payments": {0: 6, 1: 7}}, {"refunds": {0: 3}}]
+    assert bound.alone
 
 
 def test_only_sources_that_can_be_asked_are_compared_with_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:

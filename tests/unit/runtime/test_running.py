@@ -1,13 +1,12 @@
 """A running query, without Spark: how a bounded run finds its end, and what a run tells of itself."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 
-from tailrace.errors import BrokerUnreachable, QueryFailed
+from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.runtime import running
 from tailrace.runtime.bounded import Bound
@@ -61,22 +60,39 @@ class FakeQuery:
         self.did.append("stop")
         self.isActive = False
 
-    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's own name
-        assert timeout is not None, "a wait without an end hears no Ctrl-C"
-        self.did.append("await")
-        return self.did.count("await") > 1
+
+class FakeWatch:
+    """Says no so many times, as while the next batch is being planned."""
+
+    def __init__(self, query: Any, refusals: int = 0) -> None:
+        self._query = query
+        self.refusals = refusals
+
+    def end_after(self, completed: int) -> bool:
+        assert completed == 0
+        if self.refusals:
+            self.refusals -= 1
+            return False
+        self._query.did.append("end after batch")
+        self._query.isActive = False  # as Spark says at once, though the batch goes on
+        return True
+
+    def has_ended(self) -> bool:
+        self._query.did.append("look")
+        return bool(self._query.did.count("look") > 1)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
-def end_after_batch(query: FakeQuery) -> None:
-    query.did.append("end after batch")
-    query.isActive = False  # as Spark says at once, though the batch goes on
+def watching(query: FakeQuery) -> Any:
+    return FakeWatch(query)
 
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
     monkeypatch.setattr(running, "has_running_tasks", lambda _query: False)
-    monkeypatch.setattr(running, "end_after_batch", end_after_batch)
     monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
 
 
@@ -85,53 +101,36 @@ def run(query: Any, counts: Sequence[Any] = (), checkpoint: FakeCheckpoint | Non
     return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, slots=None, counts=counts)
 
 
-def bound(end: int, now: Callable[[], int] | None = None) -> Bound:
-    def ask_again() -> list[Ends]:
-        return [{"payments": {0: end if now is None else now()}}]
-
-    return Bound([{"payments": {0: end}}], ask_again)
+def bound(end: int, *, alone: bool = True) -> Bound:
+    return Bound([{"payments": {0: end}}], alone)
 
 
 def test_a_bounded_run_ends_at_the_first_checkpoint_that_has_everything_in_it() -> None:
     query = FakeQuery(1, 3, 5, 5, 5)
     bounded = run(query)
-    bounded.bound = bound(5)
+    bounded.watch = watching(query)
+    bounded.end_at(bound(5))
     assert bounded.wait(20)
     assert query.did == ["stop"]
     assert (bounded.summary().batches, bounded.summary().input_rows) == (3, 6)
 
 
-def test_a_bounded_run_into_which_more_arrives_completes_the_batch_that_it_is_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answers = iter([False, False, True])
-    monkeypatch.setattr(running, "has_running_tasks", lambda _query: next(answers))
+def test_a_bounded_run_into_which_more_may_arrive_completes_the_batch_that_it_is_in() -> None:
     query = FakeQuery(5)
+    watch: Any = FakeWatch(query, refusals=2)
     bounded = run(query)
-    bounded.bound = bound(5, now=lambda: 6)
+    bounded.watch = watch
+    bounded.end_at(bound(5, alone=False))
     assert bounded.wait(20)
-    assert query.did == ["end after batch", "await", "await"]
-    assert next(answers, None) is None, "not while the batch is still being planned"
-
-
-def test_a_broker_that_does_not_answer_at_the_end_of_a_bounded_run_is_no_reason_to_end_it_early(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def silent() -> int:
-        raise BrokerUnreachable("nobody answers")
-
-    monkeypatch.setattr(running, "has_running_tasks", lambda _query: True)
-    query = FakeQuery(5)
-    bounded = run(query)
-    bounded.bound = bound(5, now=silent)
-    assert bounded.wait(20)
-    assert query.did[0] == "end after batch"
+    assert query.did == ["end after batch", "look", "look"]
+    assert watch.refusals == 0, "not while the batch is still being planned"
 
 
 def test_a_bounded_run_that_has_not_read_everything_goes_on() -> None:
     query = FakeQuery(1, 2, 3)
     bounded = run(query)
-    bounded.bound = bound(5)
+    bounded.watch = watching(query)
+    bounded.end_at(bound(5))
     assert not bounded.wait(0.05)
     assert query.did == []
 
@@ -139,7 +138,8 @@ def test_a_bounded_run_that_has_not_read_everything_goes_on() -> None:
 def test_a_bounded_run_without_a_completed_batch_goes_on_even_where_nothing_is_to_be_read() -> None:
     query = FakeQuery()
     bounded = run(query)
-    bounded.bound = bound(0)
+    bounded.watch = watching(query)
+    bounded.end_at(bound(0))
     assert not bounded.wait(0.05)
     assert query.did == []
 
@@ -156,14 +156,10 @@ def test_a_run_without_an_end_ends_only_when_told_to() -> None:
 def test_a_failure_in_the_last_batch_of_a_bounded_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     query, checkpoint = FakeQuery(5), FakeCheckpoint()
 
-    def fail(_timeout: float) -> None:
-        raise PySparkException("it ended")
-
-    monkeypatch.setattr(running, "has_running_tasks", lambda _query: True)
-    monkeypatch.setattr(query, "awaitTermination", fail)
     monkeypatch.setattr(running, "failure_text", lambda _query: "java.lang.IllegalStateException: it is broken")
     bounded = run(query, checkpoint=checkpoint)
-    bounded.bound = bound(5, now=lambda: 6)
+    bounded.watch = watching(query)
+    bounded.end_at(bound(5, alone=False))
     with pytest.raises(QueryFailed) as failed:
         bounded.wait(20)
     assert failed.value.why == "it is broken"

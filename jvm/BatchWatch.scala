@@ -1,0 +1,61 @@
+package org.apache.spark.sql.tailrace
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicReference
+
+import org.apache.spark.SparkContext
+import org.apache.spark.scheduler.{SparkListener, SparkListenerStageSubmitted, SparkListenerTaskStart}
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, State, StreamExecution, StreamingQueryWrapper, TERMINATED}
+import org.apache.spark.sql.streaming.StreamingQuery
+
+/**
+ * Lets a query complete the batch it is in, with its checkpoint, and then end.
+ *
+ * Spark's own `stop` cancels the batch, so that its records are processed again at the next start. The loop of a query
+ * looks at its state, which has no setter, before each batch; but also when a batch has been planned, and then
+ * interrupts itself. So the state may be changed only while the tasks of a batch run, and this knows when they do.
+ */
+class BatchWatch(context: SparkContext, query: StreamingQuery) extends SparkListener {
+  private val batchOfStage = new ConcurrentHashMap[Int, Long]()
+  @volatile private var running = -1L
+
+  override def onStageSubmitted(submitted: SparkListenerStageSubmitted): Unit =
+    Option(submitted.properties).foreach { properties =>
+      if (properties.getProperty(StreamExecution.QUERY_ID_KEY) == query.id.toString) {
+        Option(properties.getProperty(MicroBatchExecution.BATCH_ID_KEY)).flatMap(_.toLongOption).foreach { batch =>
+          batchOfStage.put(submitted.stageInfo.stageId, batch)
+        }
+      }
+    }
+
+  override def onTaskStart(start: SparkListenerTaskStart): Unit =
+    if (batchOfStage.containsKey(start.stageId)) running = Math.max(running, batchOfStage.get(start.stageId))
+
+  /** End the query after the batch that runs, if one after the given batch does; return whether it will end. */
+  def endAfter(completed: Long): Boolean = {
+    if (running > completed) {
+      state.set(TERMINATED)
+      true
+    } else {
+      false
+    }
+  }
+
+  /** Whether the query has really ended: it calls itself inactive, and done, as soon as its state is changed. */
+  def hasEnded: Boolean = !execution.queryExecutionThread.isAlive
+
+  def open(): Unit = context.addSparkListener(this)
+
+  def close(): Unit = context.removeSparkListener(this)
+
+  private def state: AtomicReference[State] = {
+    val field = classOf[StreamExecution].getDeclaredField("state")
+    field.setAccessible(true)
+    field.get(execution).asInstanceOf[AtomicReference[State]]
+  }
+
+  private def execution: StreamExecution = query match {
+    case wrapper: StreamingQueryWrapper => wrapper.streamingQuery
+    case other => throw new IllegalArgumentException(s"not a query of this process: ${other.getClass.getName}")
+  }
+}
