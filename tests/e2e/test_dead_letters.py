@@ -19,6 +19,7 @@ from tailrace.testing.bench import shared_bench
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+SHORTEST = "spark.sql.streaming.realTimeMode.minBatchDuration=1000"
 SCHEMA = "id long not null, card string, amount double"
 ADDED = [
     *("tailrace.topic", "tailrace.partition", "tailrace.offset", "tailrace.event_time", "tailrace.reason"),
@@ -175,6 +176,7 @@ def test_letters_that_cannot_be_written_end_the_query_and_are_written_later(mode
     create_topic(bench.config, topic, 1, {"max.message.bytes": "600"})
     bench.send([Record(b"{" + b"x" * 2000, topic=f"{here.name}-in"), Record(good(1).value, topic=f"{here.name}-in")])
     where: dict[str, Any] = {"bootstrap_servers": bench.broker.bootstrap_servers, "checkpoint": tmp_path / "c"}
+    where["conf"] = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
     with pytest.raises(DeadLettersFailed) as told:
         tr.run(here, mode, once=True, **where)
     assert topic in told.value.what
@@ -254,7 +256,7 @@ def test_none_is_lost_when_the_process_is_killed(mode: str, tmp_path: Path) -> N
         finally:
             process.kill()
     bench.send([Record(b"{%d" % number, topic=source) for number in range(50, 60)])
-    done = tailrace("run", "p.py", "--mode", mode, "--once", cwd=tmp_path, env=env, timeout_s=120)
+    done = tailrace("run", "p.py", "--mode", mode, "--once", "--conf", SHORTEST, cwd=tmp_path, env=env, timeout_s=120)
     assert done.returncode == 0, done.stderr
     found = {letter.value for letter in bench.read(letters, {}, bench.ends([letters])[letters])}
     assert found == {b"{%d" % number for number in range(60)}

@@ -18,7 +18,7 @@ from tailrace.testing import at, require_equal_modes, run
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "2"))
+INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "1"))
 
 STATEFUL = {"totals": ["card"], "per_minute": ["minute", "country"], "sliding": ["since"], "first_seen": []}
 """The columns that name a result of which only the last one counts."""

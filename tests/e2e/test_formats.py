@@ -17,6 +17,9 @@ from tailrace.testing.bench import shared_bench
 pytestmark = pytest.mark.usefixtures("spark")
 
 
+SHORTEST = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+
+
 def fresh(name: str) -> str:
     return f"{name}-{secrets.token_hex(4)}"
 
@@ -188,13 +191,13 @@ def test_where_the_first_run_begins(
     _sent_at(topic)
     place = {topic: starting} if isinstance(starting, dict) else starting
     here = pipeline(tr.KafkaSource(topic, "id long", starting=place), lambda df: df.select("id"), topic=out)
-    tr.run(here, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", once=True)
+    tr.run(here, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", conf=SHORTEST, once=True)
     rows = shared_bench().read(out, {}, shared_bench().ends([out])[out])
     assert sorted(record.row["id"] for record in rows) == expected
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jdbc"])
-def test_enrichment_from_a_static_table(spark: Any, every_mode: str, kind: str, tmp_path: Path) -> None:
+def test_enrichment_from_a_static_table(spark: Any, mode: str, kind: str, tmp_path: Path) -> None:
     table = spark.createDataFrame([("DE", "europe"), ("JP", "asia")], "country string, region string")
     place = str(tmp_path / "table")
     jdbc = {"url": f"jdbc:derby:{tmp_path}/db;create=true", "dbtable": "regions"}
@@ -218,6 +221,6 @@ def test_enrichment_from_a_static_table(spark: Any, every_mode: str, kind: str, 
     here = pipeline(tr.KafkaSource(fresh("in"), "id long, country string"), enrich)
     if kind == "jdbc":
         Path("derby.log").unlink(missing_ok=True)
-    output = run(here, [{"id": 1, "country": "DE"}, {"id": 2, "country": "XX"}, {"id": 3, "country": "JP"}], every_mode)
+    output = run(here, [{"id": 1, "country": "DE"}, {"id": 2, "country": "XX"}, {"id": 3, "country": "JP"}], mode)
     assert {row["id"]: row.get("region") for row in output.rows} == {1: "europe", 2: None, 3: "asia"}
     assert all(record.lineage.offset is not None for record in output.records)

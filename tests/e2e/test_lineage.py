@@ -125,10 +125,10 @@ STATELESS = {
 
 
 @pytest.mark.parametrize("operation", STATELESS)
-def test_coordinates_pass(operation: str, mode: str) -> None:
+def test_coordinates_pass(operation: str) -> None:
     transform, times = STATELESS[operation]
     here = pipeline(transform)
-    output = run(here, payments(50), mode)
+    output = run(here, payments(50), "realtime")
     assert len(output.records) == 50 * times
     require_origins(here, output)
 

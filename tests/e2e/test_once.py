@@ -20,7 +20,8 @@ from tailrace.testing.bench import shared_bench
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
+CONF = {KEY: "1000"}
 
 
 def pipeline(transform: Any = lambda df: df.select("id")) -> tr.Pipeline:
@@ -134,7 +135,9 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
     )
     kafka.send(f"{name}-in", [{"id": n} for n in range(10)])
     env = {"TAILRACE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-    done = tailrace("run", "p.py", "--once", "--mode", mode, cwd=tmp_path, env=env, timeout_s=120)
+    done = tailrace(
+        "run", "p.py", "--once", "--mode", mode, "--conf", f"{KEY}=1000", cwd=tmp_path, env=env, timeout_s=120
+    )
     assert done.returncode == 0, done.stderr
     assert "It ends when what is there now has been processed." in done.stderr
     assert "10 records in them" in done.stderr
