@@ -108,21 +108,21 @@ def test_every_reason(every_mode: str) -> None:
     assert output.malformed == {reason: len(values) for reason, values in REASONS.items()}
 
 
-def test_what_spark_reads_is_not_malformed(every_mode: str) -> None:
+def test_what_spark_reads_is_not_malformed(mode: str) -> None:
     sent = ['{"id": 1, "more": [1, {"x": 2}]}', '{"id": 2, "amount": null}', ' {"id": 3, "amount": 5}\n']
     sent += ['{"id": 4, "card": "}\\"{ \\\\"}', "{'id': 5, 'card': '}\"{'} ", '{"id": 6, "card": "it\'s"}']
-    output = run(pipeline(transform=lambda df: df), sent, every_mode)
+    output = run(pipeline(transform=lambda df: df), sent, mode)
     assert sorted(row["id"] for row in output.rows) == [1, 2, 3, 4, 5, 6]
     assert not output.dead_letters
 
 
-def test_a_part_of_a_column_may_be_null_whatever_the_schema_says_of_it(every_mode: str) -> None:
+def test_a_part_of_a_column_may_be_null_whatever_the_schema_says_of_it(mode: str) -> None:
     schema = "id long not null, place struct<zip: int not null, name: string not null> not null"
     here = pipeline(
         source=tr.KafkaSource(f"nested-{secrets.token_hex(4)}", schema),
         transform=lambda df: df.select("id", "place", "place.zip", "place.name").dropDuplicates(),
     )
-    output = run(here, ['{"id": 1, "place": {}}', '{"id": 2, "place": {"zip": 7, "name": "x"}}'], every_mode)
+    output = run(here, ['{"id": 1, "place": {}}', '{"id": 2, "place": {"zip": 7, "name": "x"}}'], mode)
     rows = {row["id"]: row for row in output.rows}
     assert rows[1] == {"id": 1, "place": {}}, "no zero, no exception"
     assert rows[2] == {"id": 2, "place": {"zip": 7, "name": "x"}, "zip": 7, "name": "x"}
@@ -137,33 +137,33 @@ def test_fail_ends_the_query_at_the_first_one_and_names_it(every_mode: str) -> N
     assert f"{here.name}.dead-letters" not in list_topics(shared_bench().config)
 
 
-def test_drop_only_counts(every_mode: str) -> None:
+def test_drop_only_counts(mode: str) -> None:
     here = pipeline(malformed="drop")
-    output = run(here, [good(1), "{", "[", b"\xff", good(2)], every_mode)
+    output = run(here, [good(1), "{", "[", b"\xff", good(2)], mode)
     assert sorted(row["id"] for row in output.rows) == [1, 2]
     assert output.malformed == {"not_json": 1, "not_an_object": 1, "not_utf8": 1}
     assert f"{here.name}.dead-letters" not in list_topics(shared_bench().config)
 
 
-def test_a_dead_letter_that_is_sent_back_counts_its_attempts(every_mode: str) -> None:
+def test_a_dead_letter_that_is_sent_back_counts_its_attempts(mode: str) -> None:
     here = pipeline()
-    (first,) = run(here, ["{"], every_mode).dead_letters
-    (second,) = run(here, [Record(first.value, headers=first.headers)], every_mode).dead_letters
+    (first,) = run(here, ["{"], mode).dead_letters
+    (second,) = run(here, [Record(first.value, headers=first.headers)], mode).dead_letters
     assert second.header("tailrace.attempt") == b"2"
     assert len(second.headers) == 2 * len(ADDED), "what came with it is still there"
 
 
-def test_a_topic_of_the_users_own_takes_them(every_mode: str) -> None:
+def test_a_topic_of_the_users_own_takes_them(mode: str) -> None:
     here = pipeline(dead_letters=f"rejected-{secrets.token_hex(4)}")
-    (letter,) = run(here, ["{"], every_mode).dead_letters
+    (letter,) = run(here, ["{"], mode).dead_letters
     assert letter.topic == here.dead_letters
 
 
-def test_state_is_no_obstacle(every_mode: str) -> None:
+def test_state_is_no_obstacle(mode: str) -> None:
     here = pipeline(
         transform=lambda df: df.groupBy("card").count(), sink=tr.KafkaSink("dead-letters-counts", key="card")
     )
-    output = run(here, [good(0), "{", good(7), b"\xff", good(14)], every_mode)
+    output = run(here, [good(0), "{", good(7), b"\xff", good(14)], mode)
     assert output.last("card") == {"c0": {"card": "c0", "count": 3}}
     assert len(output.dead_letters) == 2
 
@@ -239,7 +239,8 @@ def test_the_command_tells_the_counts_when_it_is_stopped(kafka: Kafka, mode: str
     assert json.loads(out)["malformed"] == {"not_json": 2, "not_utf8": 1}
 
 
-def test_none_is_lost_when_the_process_is_killed(mode: str, tmp_path: Path) -> None:
+def test_none_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    mode = "realtime"  # where a batch is longest, and so what a kill interrupts
     name, env = _project(tmp_path)
     bench = shared_bench()
     source, letters = f"{name}-in", f"{name}.dead-letters"

@@ -29,11 +29,11 @@ def pipeline(source: tr.KafkaSource, transform: Any = lambda df: df, **sink: Any
     return tr.Pipeline(name="formats", source=source, transform=transform, sink=tr.KafkaSink(topic, **sink))
 
 
-def test_plain_text(every_mode: str) -> None:
+def test_plain_text(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("lines"), format="string"), lambda df: df.select(F.upper("value").alias("value"))
     )
-    output = run(here, ["grüezi", "", Record(None), b"\xff"], every_mode)
+    output = run(here, ["grüezi", "", Record(None), b"\xff"], mode)
     assert sorted(map(str, output.rows)) == sorted(map(str, [{"value": "GRÜEZI"}, {"value": ""}, {}]))
     assert [letter.value for letter in output.dead_letters] == [b"\xff"]
 
@@ -47,11 +47,11 @@ def test_bytes_go_through_unchanged(every_mode: str) -> None:
     assert not output.dead_letters
 
 
-def test_a_pattern_reads_every_topic_that_it_matches(every_mode: str) -> None:
+def test_a_pattern_reads_every_topic_that_it_matches(mode: str) -> None:
     prefix = fresh("orders")
     here = pipeline(tr.KafkaSource(schema="id long", pattern=f"{prefix}\\..*"), lambda df: df.select("id"))
     rows = [Record({"id": n}, topic=f"{prefix}.{side}") for n, side in enumerate(["east", "west", "east"])]
-    output = run(here, [*rows, Record({"id": 99}, topic=fresh("other"))], every_mode)
+    output = run(here, [*rows, Record({"id": 99}, topic=fresh("other"))], mode)
     assert sorted(row["id"] for row in output.rows) == [0, 1, 2]
     assert {record.lineage.topic for record in output.records} == {f"{prefix}.east", f"{prefix}.west"}
 
@@ -62,12 +62,12 @@ def test_a_pattern_that_matches_nothing_is_told(kafka: Kafka, mode: str, tmp_pat
         tr.start(here, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path)
 
 
-def test_metadata_on_request(every_mode: str) -> None:
+def test_metadata_on_request(mode: str) -> None:
     topic = fresh("in")
     source = tr.KafkaSource(topic, "id long", metadata="kafka")
     here = pipeline(source, lambda df: df.select("id", "kafka.*"))
     sent = Record({"id": 7}, key=b"k", headers=[("a", b"1")], partition=1, timestamp=at("08:00"))
-    (row,) = run(here, [sent], every_mode).rows
+    (row,) = run(here, [sent], mode).rows
     assert row == {
         "id": 7,
         "topic": topic,
@@ -79,9 +79,9 @@ def test_metadata_on_request(every_mode: str) -> None:
     }
 
 
-def test_options_of_the_json_reader(every_mode: str) -> None:
+def test_options_of_the_json_reader(mode: str) -> None:
     source = tr.KafkaSource(fresh("in"), "on date", json_options={"dateFormat": "dd.MM.yyyy"})
-    output = run(pipeline(source), [{"on": "24.12.2026"}, {"on": "2026-12-24"}], every_mode)
+    output = run(pipeline(source), [{"on": "24.12.2026"}, {"on": "2026-12-24"}], mode)
     assert output.rows == [{"on": "2026-12-24"}]
     assert len(output.dead_letters) == 1
 
@@ -109,43 +109,43 @@ def test_key_headers_and_route(every_mode: str) -> None:
         assert record.headers[:2] == (("name", f"n{number}".encode()), ("number", str(number).encode()))
 
 
-def test_headers_from_a_column(every_mode: str) -> None:
+def test_headers_from_a_column(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("in"), "id long", metadata="kafka"),
         lambda df: df.select("id", F.col("kafka.headers").alias("headers")),
         headers="headers",
     )
-    (record,) = run(here, [Record({"id": 1}, headers=[("a", b"\x00"), ("a", b"2")])], every_mode).records
+    (record,) = run(here, [Record({"id": 1}, headers=[("a", b"\x00"), ("a", b"2")])], mode).records
     assert record.row == {"id": 1}
     assert record.headers[:2] == (("a", b"\x00"), ("a", b"2"))
     assert record.lineage.offset == 0
 
 
-def test_a_nested_key_is_json_and_a_binary_one_stays(every_mode: str) -> None:
+def test_a_nested_key_is_json_and_a_binary_one_stays(mode: str) -> None:
     nested = F.struct(F.lit(1).alias("a"), F.lit("x").alias("b"))
     here = pipeline(tr.KafkaSource(fresh("in"), "id long"), lambda df: df.withColumn("k", nested), key="k")
-    (record,) = run(here, [{"id": 1}], every_mode).records
+    (record,) = run(here, [{"id": 1}], mode).records
     assert record.key == b'{"a":1,"b":"x"}'
 
 
-def test_a_row_without_a_topic_is_told(every_mode: str) -> None:
+def test_a_row_without_a_topic_is_told(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("in"), "id long"),
         lambda df: df.withColumn("target", F.lit(None).cast("string")),
         topic_column="target",
     )
     with pytest.raises(QueryFailed, match="has no topic: its topic column is null"):
-        run(here, [{"id": 1}], every_mode)
+        run(here, [{"id": 1}], mode)
 
 
-def test_a_row_for_a_topic_that_is_not_there_is_told(every_mode: str) -> None:
+def test_a_row_for_a_topic_that_is_not_there_is_told(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("in"), "id long"),
         lambda df: df.withColumn("target", F.lit("no-such-topic")),
         topic_column="target",
     )
     with pytest.raises(TopicMissing, match="'no-such-topic', which a row of query 'formats' is to be written to"):
-        run(here, [{"id": 1}], every_mode)
+        run(here, [{"id": 1}], mode)
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,9 @@ def test_every_one_of_5000_records_has_its_own_coordinates(every_mode: str) -> N
     require_origins(here, output)
 
 
-def test_the_headers_are_these_bytes(every_mode: str) -> None:
+def test_the_headers_are_these_bytes(mode: str) -> None:
     here = pipeline(lambda df: df.select("id"))
-    output = run(here, [Record({"id": 1, "at": at("00:00:01.250")}, partition=1)], every_mode)
+    output = run(here, [Record({"id": 1, "at": at("00:00:01.250")}, partition=1)], mode)
     topic = here.sources[0].topic_names[0]
     assert output.records[0].headers == (
         ("tailrace.topic", topic.encode()),
@@ -182,24 +182,24 @@ def test_past_an_aggregate_only_the_event_time_goes_on(every_mode: str) -> None:
         assert times == [at("00:00:03"), at("00:00:08")], "one update per payment, each with its own time"
 
 
-def test_the_user_may_name_the_event_time(every_mode: str) -> None:
+def test_the_user_may_name_the_event_time(mode: str) -> None:
     here = pipeline(
         lambda df: df.groupBy("card").agg(F.min("at").alias("first"), F.count("*").alias("n")),
         sink=tr.KafkaSink(fresh("out"), key="card", event_time="first"),
     )
-    output = run(here, payments(10), every_mode)
+    output = run(here, payments(10), mode)
     final = {record.row["card"]: record.lineage.event_time for record in output.records}
     assert final["c3"] == at("00:00:03")
 
 
-def test_kafkas_own_timestamp_is_the_event_time_where_no_other_is_named(every_mode: str) -> None:
+def test_kafkas_own_timestamp_is_the_event_time_where_no_other_is_named(mode: str) -> None:
     here = pipeline(lambda df: df.select("id"), source=tr.KafkaSource(fresh("payments"), SCHEMA))
-    output = run(here, [Record({"id": 1}, timestamp=at("10:00"))], every_mode)
+    output = run(here, [Record({"id": 1}, timestamp=at("10:00"))], mode)
     assert output.records[0].lineage.event_time == at("10:00")
 
 
-def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there(every_mode: str) -> None:
-    if every_mode == "realtime":
+def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there(mode: str) -> None:
+    if mode == "realtime":
         pytest.skip("Spark runs no such function in real time")
 
     def double(batches: Iterator[Any]) -> Iterator[Any]:
@@ -208,7 +208,7 @@ def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there
             yield batch.assign(id=batch["id"] * 2)
 
     here = pipeline(lambda df: df.select("id").mapInPandas(double, "id long"))
-    output = run(here, payments(4), every_mode)
+    output = run(here, payments(4), mode)
     assert sorted(row["id"] for row in output.rows) == [0, 2, 4, 6]
     assert all(record.headers == () for record in output.records)
 
@@ -251,18 +251,18 @@ def test_a_function_that_cannot_be_accounted_for_is_refused(mode: str, transform
         run(pipeline(transform, source=sources), [], mode)
 
 
-def test_lineage_can_be_turned_off(every_mode: str) -> None:
+def test_lineage_can_be_turned_off(mode: str) -> None:
     here = pipeline(
         lambda df: df.select("id", "card"), sink=tr.KafkaSink(fresh("out"), headers={"card": "card"}), lineage=False
     )
-    output = run(here, payments(4), every_mode)
+    output = run(here, payments(4), mode)
     assert sorted(record.headers[0][1] for record in output.records) == [b"c0", b"c1", b"c2", b"c3"]
     assert all(len(record.headers) == 1 for record in output.records)
 
 
-def test_the_users_own_headers_come_first(every_mode: str) -> None:
+def test_the_users_own_headers_come_first(mode: str) -> None:
     here = pipeline(lambda df: df.select("id", "card"), sink=tr.KafkaSink(fresh("out"), headers={"card": "card"}))
-    output = run(here, payments(4), every_mode)
+    output = run(here, payments(4), mode)
     for record in output.records:
         assert record.headers[0] == ("card", f"c{record.row['id'] % 5}".encode())
         assert {name for name, _ in record.headers[1:]} == NAMES
