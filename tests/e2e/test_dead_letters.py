@@ -208,12 +208,12 @@ def _project(folder: Path) -> tuple[str, dict[str, str]]:
     return name, {"TAILRACE_BOOTSTRAP_SERVERS": bench.broker.bootstrap_servers}
 
 
-def test_the_command_tells_the_counts_when_it_is_stopped(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+def test_the_command_tells_the_counts_when_it_is_stopped(kafka: Kafka, tmp_path: Path) -> None:
     name, env = _project(tmp_path)
     err = tmp_path / "err"
     with err.open("w") as words:
         process = subprocess.Popen(
-            [*TAILRACE, "run", "p.py", "--mode", mode, "--json"],
+            [*TAILRACE, "run", "p.py", "--mode", "realtime", "--json"],
             cwd=tmp_path,
             env=environment(env),
             stderr=words,
