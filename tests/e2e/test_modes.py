@@ -42,7 +42,7 @@ def start(kafka: Kafka, what: Any, mode: str, checkpoint: Path) -> Any:
     return tr.start(
         what,
         mode,
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=kafka.bootstrap_servers if isinstance(what, tr.Pipeline) else None,
         checkpoint=checkpoint,
         checkpoint_every="1s",
         conf={"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"},
