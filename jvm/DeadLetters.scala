@@ -52,10 +52,10 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       }
     }
     Seq(
-      "tailrace.topic" -> sourceTopic.toString,
-      "tailrace.partition" -> partition.toString,
-      "tailrace.offset" -> offset.toString,
-      "tailrace.event_time" -> Math.floorDiv(timestampMicros, 1000L).toString,
+      HeaderNames.Topic -> sourceTopic.toString,
+      HeaderNames.Partition -> partition.toString,
+      HeaderNames.Offset -> offset.toString,
+      HeaderNames.EventTime -> Math.floorDiv(timestampMicros, 1000L).toString,
       "tailrace.reason" -> malformed.reason,
       "tailrace.error" -> malformed.error,
       "tailrace.pipeline" -> pipeline,

@@ -12,10 +12,10 @@ class LineageHeaders
 
 /** The headers of one output record, as the Kafka sink wants them: built per record, so with as little as possible. */
 object LineageHeaders {
-  private val Topic = UTF8String.fromString("tailrace.topic")
-  private val Partition = UTF8String.fromString("tailrace.partition")
-  private val Offset = UTF8String.fromString("tailrace.offset")
-  private val EventTime = UTF8String.fromString("tailrace.event_time")
+  private val Topic = UTF8String.fromString(HeaderNames.Topic)
+  private val Partition = UTF8String.fromString(HeaderNames.Partition)
+  private val Offset = UTF8String.fromString(HeaderNames.Offset)
+  private val EventTime = UTF8String.fromString(HeaderNames.EventTime)
 
   /** Every value is text: the topic's name, or a decimal number; the event time in milliseconds since 1970. */
   def of(

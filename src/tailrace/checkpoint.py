@@ -1,13 +1,15 @@
 """What a checkpoint folder says, and whose it is.
 
-Spark's own files are read, never written. Two files of Tailrace's lie beside them: one names the query that the
-checkpoint belongs to, the other is locked for as long as a process runs on it.
+Spark's own files are read, never written; only what a run left half-written is cleared away. Two files of Tailrace's
+lie beside them: one names the query that the checkpoint belongs to, the other is locked for as long as a process runs
+on it.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,6 +78,7 @@ class Checkpoint:
             os.ftruncate(lock, 0)
             os.pwrite(lock, str(os.getpid()).encode(), 0)
             self._write_owner(owner)
+            self._clear_unfinished()
         except OSError as refused:
             self.release()
             raise _unwritable(self.path, refused) from refused
@@ -158,6 +161,24 @@ class Checkpoint:
         half_written = file.with_suffix(".new")
         half_written.write_text(json.dumps(asdict(owner)))
         half_written.replace(file)
+
+    def _clear_unfinished(self) -> None:
+        """Clear away what a run that ended in the middle of its work left behind.
+
+        Spark takes any file in the logs, and in micro-batch any state, for the sign of an earlier query where no batch
+        was completed yet, and refuses to start: also a file that it was still writing, also the state of a real-time
+        batch that never got to its first checkpoint.
+        """
+        if self.path is None:
+            return
+        for log in ("offsets", "commits"):
+            for half_written in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
+                half_written.unlink(missing_ok=True)
+        state = self.path / "state"
+        if state.exists() and not self._batch_numbers("offsets") and not self._batch_numbers("commits"):
+            abandoned = self.path / "state.abandoned"
+            shutil.rmtree(abandoned, ignore_errors=True)
+            state.rename(abandoned)
 
     def _committed_topics(self) -> set[str]:
         """The topics in the newest offsets that Spark wrote; empty where the sources are not Kafka."""

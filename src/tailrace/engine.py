@@ -4,6 +4,8 @@ With ``spark_session.py`` this is the only door to the JVM. Everything that come
 object; no py4j object leaves this module.
 """
 
+import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.errors import KafkaError, TopicMissing
+from tailrace.kafka.client import java_client_options
 from tailrace.kafka.topics import unreachable
 
 
@@ -88,11 +91,10 @@ class RecordCounts:
 
 def malformed_in_all(every: Iterable[RecordCounts]) -> dict[str, int]:
     """The records that could not be read, by reason, of several sources together."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for counts in every:
-        for reason, number in counts.malformed().items():
-            total[reason] = total.get(reason, 0) + number
-    return total
+        total.update(counts.malformed())
+    return dict(total)
 
 
 @dataclass(frozen=True)
@@ -201,19 +203,9 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
         BrokerUnreachable: It did not answer.
         TopicMissing: It does not have a topic.
     """
-    jvm = _jvm(spark)
-    client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(client)
-    except (PySparkException, Py4JError) as refused:
-        raise _unanswered(options, refused) from refused
-    try:
-        answer = admin.describeTopics(list(topics)).allTopicNames().get(5, jvm.java.util.concurrent.TimeUnit.SECONDS)
+    with _kafka_admin(spark, options) as admin:
+        answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
         return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
-    except (PySparkException, Py4JError) as failed:
-        raise _unanswered(options, failed) from failed
-    finally:
-        admin.close(jvm.java.time.Duration.ZERO)
 
 
 def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: str) -> bool:
@@ -222,23 +214,13 @@ def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: s
     Raises:
         BrokerUnreachable: It did not answer, or did not make it.
     """
-    jvm = _jvm(spark)
-    client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(client)
-    except (PySparkException, Py4JError) as refused:
-        raise _unanswered(options, refused) from refused
-    try:
-        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
-        if admin.listTopics().names().get(5, seconds).contains(topic):
+    with _kafka_admin(spark, options) as admin:
+        if admin.listTopics().names().get(5, _seconds(spark)).contains(topic):
             return False
+        jvm = _jvm(spark)
         by_default = jvm.java.util.Optional.empty()
         request = jvm.org.apache.kafka.clients.admin.NewTopic(topic, by_default, by_default)
-        admin.createTopics([request]).all().get(15, seconds)
-    except (PySparkException, Py4JError) as failed:
-        raise _unanswered(options, failed) from failed
-    finally:
-        admin.close(jvm.java.time.Duration.ZERO)
+        admin.createTopics([request]).all().get(15, _seconds(spark))
     return True
 
 
@@ -359,6 +341,26 @@ def runs_in_real_time(query: StreamingQuery) -> bool:
     """Whether the plan that is running reads its source continuously."""
     execution = query._jsq.streamingQuery().lastExecution()
     return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())
+
+
+@contextlib.contextmanager
+def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
+    """Spark's own Kafka client for questions about topics; what it refuses is an error about the broker."""
+    jvm = _jvm(spark)
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
+    except (PySparkException, Py4JError) as refused:
+        raise _unanswered(options, refused) from refused
+    try:
+        yield admin
+    except (PySparkException, Py4JError) as failed:
+        raise _unanswered(options, failed) from failed
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)
+
+
+def _seconds(spark: SparkSession) -> Any:
+    return _jvm(spark).java.util.concurrent.TimeUnit.SECONDS
 
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:

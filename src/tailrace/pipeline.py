@@ -163,7 +163,7 @@ class KafkaSource:
         if isinstance(self.starting, datetime):
             # A partition without a record since then has nothing to read yet: Spark would fail there by default.
             return {
-                "startingTimestamp": str((self.starting - _EPOCH) // timedelta(milliseconds=1)),
+                "startingTimestamp": str(epoch_milliseconds(self.starting)),
                 "startingOffsetsByTimestampStrategy": "latest",
             }
         return {"startingOffsets": self.starting if isinstance(self.starting, str) else json.dumps(self.starting)}
@@ -209,6 +209,11 @@ class KafkaSink:
                 )
             object.__setattr__(self, "headers", dict(self.headers))
         object.__setattr__(self, "options", _checked_options(self.options, _OWNED_SINK_OPTIONS, "KafkaSink"))
+
+    @property
+    def destination(self) -> dict[str, str]:
+        """The fixed topic in the words of Spark's Kafka sink; nothing where a column names it."""
+        return {"topic": self.topic} if self.topic is not None and self.topic_column is None else {}
 
     @property
     def in_words(self) -> str:
@@ -336,6 +341,11 @@ def _checked_offsets(starting: Mapping[str, Mapping[str, int]]) -> dict[str, dic
             fix='such as {"payments": {"0": 17, "1": -2}}, where -2 is the earliest and -1 the latest',
         )
     return checked
+
+
+def epoch_milliseconds(moment: datetime) -> int:
+    """A moment as Kafka counts time, exactly."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _reads(source: KafkaSource, topic: str) -> bool:

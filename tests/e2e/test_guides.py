@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from commands import environment
-from conftest import Kafka, marked_processes
+from conftest import marked_processes
 from doc_blocks import DOCS, LANGUAGES, Block, Reader, blocks, is_walked, pages
 
+from tailrace.kafka.broker import own_broker
 from tailrace.toolchain import cache_dir
 
 PAGES = pages()
@@ -61,14 +62,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.fixture
-def reader_env(tmp_path: Path, kafka: Kafka) -> Iterator[dict[str, str]]:
-    """A user's folders of the test's own, sharing the jars, and a broker; what still runs at the end is stopped."""
+def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A user's folders of the test's own, sharing the jars; what still runs at the end is stopped."""
     cache = tmp_path / "home" / "cache"
     cache.mkdir(parents=True)
     for kept in ("jars", "java"):
         (cache / kept).symlink_to(cache_dir() / kept)
     mark = f"tailrace-test-{secrets.token_hex(8)}"
-    yield environment({"TAILRACE_HOME": str(cache.parent), "TAILRACE_TEST_MARK": mark, BROKER: kafka.bootstrap_servers})
+    yield environment({"TAILRACE_HOME": str(cache.parent), "TAILRACE_TEST_MARK": mark})
     for process in marked_processes(mark):
         os.kill(process, signal.SIGKILL)
 
@@ -77,10 +78,15 @@ def reader_env(tmp_path: Path, kafka: Kafka) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("page", WALKED, ids=name_of)
 def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path: Path) -> None:
     if "tailrace broker start" in page.read_text():
-        del reader_env[BROKER]
-    folder = tmp_path / "reader"
+        walk(page, tmp_path / "reader", reader_env)
+    else:  # a page that takes the reader's broker for granted; its topics are made by the page
+        with own_broker(lambda _: None) as broker:
+            walk(page, tmp_path / "reader", {**reader_env, BROKER: broker.bootstrap_servers})
+
+
+def walk(page: Path, folder: Path, env: dict[str, str]) -> None:
     folder.mkdir()
-    reader = Reader(folder, reader_env)
+    reader = Reader(folder, env)
     try:
         for block in blocks(page):
             reader.follow(block)

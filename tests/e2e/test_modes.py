@@ -148,6 +148,33 @@ def test_a_checkpoint_goes_from_mode_to_mode_without_loss(
                 kafka.receive(here.sink.topic, lambda seen, want=last: dict(seen) == want)
 
 
+@pytest.mark.parametrize("transform", [risky, per_card], ids=["stateless", "stateful"])
+def test_a_run_that_ended_before_its_first_checkpoint_is_no_obstacle(
+    spark: Any, kafka: Kafka, mode: str, transform: Any, tmp_path: Path
+) -> None:
+    """In real time no batch is in the logs yet; in micro-batch its commit was being written when the run ended."""
+    other = "microbatch" if mode == "realtime" else "realtime"
+    here = pipeline(kafka, transform)
+    sent = payments(0, 50)
+    expected = batch_result(spark, transform, sent)
+    kafka.send(here.sources[0].topic_names[0], sent)
+    rows = {tuple(sorted(row.items())) for row in expected}
+    with tr.start(here, mode, checkpoint=tmp_path / "c", bootstrap_servers=kafka.bootstrap_servers):
+        kafka.receive(here.sink.topic, lambda seen: rows <= _values(seen))
+    commits = tmp_path / "c" / "commits"
+    for commit in commits.glob("0"):
+        commit.rename(commits / ".0.4f6f.TID7.tmp")
+    if transform is per_card:
+        assert list((tmp_path / "c" / "state").iterdir())
+    afresh = replace(here, sink=replace(here.sink, topic=kafka.topic("afresh")))
+    with tr.start(afresh, other, checkpoint=tmp_path / "c", bootstrap_servers=kafka.bootstrap_servers):
+        kafka.receive(afresh.sink.topic, lambda seen: rows <= _values(seen))
+
+
+def _values(seen: list[Any]) -> set[tuple[tuple[str, Any], ...]]:
+    return {tuple(sorted(value.items())) for _, value in seen}
+
+
 def _distinct(seen: list[Any]) -> set[int]:
     """What arrived at least once: a stop in real time replays what its last checkpoint did not cover."""
     return {value["id"] for _, value in seen}

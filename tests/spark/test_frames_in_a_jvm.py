@@ -119,7 +119,7 @@ def test_columns_that_tailrace_would_add_are_refused(answers: dict[str, Any]) ->
     assert answers["clash"]["what"] == "the schema of payments has a column 'kafka', which Tailrace would add"
     assert "metadata=" in answers["clash"]["fix"]
     assert "'__tailrace_offset'" in answers["reserved"]["what"]
-    assert answers["reserved"]["fix"] == "rename that column"
+    assert answers["reserved"]["fix"] == "rename that column, or give metadata= another name"
 
 
 def test_event_time_must_be_a_timestamp(answers: dict[str, Any]) -> None:

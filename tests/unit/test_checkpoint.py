@@ -220,3 +220,34 @@ def test_a_relative_location_is_pinned_to_where_the_program_was_started(
     monkeypatch.chdir(tmp_path)
     assert Checkpoint(default_location("fraud")).path == tmp_path / ".tailrace" / "checkpoints" / "fraud"
     assert Checkpoint("50%25").path == tmp_path / "50%25", "only an address is percent-encoded"
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_what_spark_was_still_writing_is_cleared_away(tmp_path: Path, log: str) -> None:
+    write_offsets(tmp_path, 0)
+    (tmp_path / "commits").mkdir()
+    for name in (".0.4f6f.TID7.tmp", "..0.4f6f.TID7.tmp.crc"):
+        (tmp_path / log / name).write_text("half")
+    acquire_and_release(tmp_path)
+    assert not [file for file in (tmp_path / log).iterdir() if ".tmp" in file.name]
+    assert sorted(file.name for file in (tmp_path / "offsets").iterdir()) == [".0.crc", "0"]
+
+
+def test_the_state_of_a_first_batch_that_never_ended_is_put_aside(tmp_path: Path) -> None:
+    for attempt in ("first", "second"):
+        (tmp_path / "state" / "0").mkdir(parents=True)
+        (tmp_path / "state" / "0" / "1.changelog").write_text(attempt)
+        acquire_and_release(tmp_path)
+        assert not (tmp_path / "state").exists()
+        assert (tmp_path / "state.abandoned" / "0" / "1.changelog").read_text() == attempt
+
+
+@pytest.mark.parametrize("batch_in", ["offsets", "commits"])
+def test_the_state_of_a_batch_that_is_in_a_log_stays(tmp_path: Path, batch_in: str) -> None:
+    if batch_in == "offsets":
+        write_offsets(tmp_path, 0)
+    else:
+        write_commit(tmp_path, 0, "v2")
+    (tmp_path / "state").mkdir()
+    acquire_and_release(tmp_path)
+    assert (tmp_path / "state").exists()

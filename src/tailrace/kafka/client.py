@@ -19,6 +19,11 @@ _PEM_NAMES = {
 _JAAS_PAIR = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
+def java_client_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the Kafka client itself among Spark's, under their own names."""
+    return {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+
+
 def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str | int] | None:
     """The librdkafka settings that reach the same brokers, or None where they cannot be translated.
 
@@ -32,7 +37,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
         "log_level": 0,
         "socket.connection.setup.timeout.ms": 2000,
     }
-    client = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+    client = java_client_options(options)
     config |= {key: value for key, value in client.items() if key in _SAME_NAME}
     config |= {_PEM_NAMES[key]: value for key, value in client.items() if key in _PEM_NAMES}
     if config.get("ssl.endpoint.identification.algorithm") == "":

@@ -158,16 +158,21 @@ def _records(
         consumer.close()
 
 
+def topic_record(message: Message) -> TopicRecord:
+    """A message that was polled without an error, as plain data."""
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    headers = tuple((name, _bytes(value)) for name, value in pairs)
+    place = int(message.partition() or 0), int(message.offset() or 0)
+    return TopicRecord(str(message.topic()), *place, _bytes(message.key()), _bytes(message.value()), headers)
+
+
 def _record(message: Message, config: ClientConfig) -> TopicRecord | None:
     """What was polled; None for the end of a partition."""
     topic = str(message.topic())
     failed = message.error()
     if failed is None:
-        found = message.headers() or []
-        pairs = found.items() if isinstance(found, dict) else found
-        headers = tuple((name, _bytes(value)) for name, value in pairs)
-        place = int(message.partition() or 0), int(message.offset() or 0)
-        return TopicRecord(topic, *place, _bytes(message.key()), _bytes(message.value()), headers)
+        return topic_record(message)
     if failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
         return None
     partition_counts(config, [topic])  # says it better where the topic, or the broker, is gone

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -41,6 +42,12 @@ def partition_counts(config: ClientConfig, topics: Iterable[str]) -> dict[str, i
 def list_topics(config: ClientConfig) -> dict[str, int]:
     """Every topic that is not Kafka's own, with its number of partitions."""
     return {name: count for name, count in sorted(_metadata(config).items()) if not name.startswith("__")}
+
+
+def matching(topics: Mapping[str, int], pattern: str) -> dict[str, int]:
+    """The topics whose whole name a regular expression matches."""
+    wanted = re.compile(pattern)
+    return {name: count for name, count in topics.items() if wanted.fullmatch(name)}
 
 
 def create_topic(config: ClientConfig, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> bool:

@@ -1,7 +1,6 @@
 """Where a query's rows come from: the Kafka topics that its plan reads."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engine import StreamRead, kafka_partitions
 from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import list_topics, partition_counts
+from tailrace.kafka.topics import list_topics, matching, partition_counts
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ def source_topics(read: StreamRead, spark: SparkSession) -> SourceTopics | None:
         partition_counts(config, assigned)
         return SourceTopics({topic: len(partitions) for topic, partitions in assigned.items()})
     if "subscribepattern" in options:
-        pattern = re.compile(options["subscribepattern"])
-        return SourceTopics({name: count for name, count in list_topics(config).items() if pattern.fullmatch(name)})
+        return SourceTopics(matching(list_topics(config), options["subscribepattern"]))
     return SourceTopics(partition_counts(config, _subscribed(options)))
 
 

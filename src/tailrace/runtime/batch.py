@@ -22,9 +22,7 @@ def run_batch(
         bounds: The first and last offsets of each source, in the words of Spark's Kafka source.
     """
     frame = pipeline_frame(pipeline, clone_session(spark), bootstrap_servers, bounds)
-    writer = frame.rows.write.format("kafka").options(**pipeline.sink.options)
-    if pipeline.sink.topic_column is None:
-        writer = writer.option("topic", str(pipeline.sink.topic))
+    writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
     if failed is not None:
         raise translate_failure(pipeline.name, failed)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Offsets = Mapping[str, Mapping[int, int]]
+from tailrace.kafka.topics import Offsets
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
@@ -16,6 +15,7 @@ from tailrace.kafka.topics import (
     create_topic,
     first_missing_partitions,
     list_topics,
+    matching,
     partition_counts,
     visible_ends,
 )
@@ -157,8 +157,7 @@ class PipelineTopics:
             raise AssertionError("asked only where every source has a client")
         if source.pattern is None:
             return partition_counts(config, source.topic_names)
-        pattern = re.compile(source.pattern)
-        found = {name: count for name, count in list_topics(config).items() if pattern.fullmatch(name)}
+        found = matching(list_topics(config), source.pattern)
         if not found:
             raise TopicMissing(
                 f"no topic is named like {source.pattern!r}",

@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from tailrace.engine import RECORD, RecordCheck, RecordCounts, read_records
 from tailrace.errors import SchemaInvalid, SchemaMismatch
+from tailrace.kafka.client import java_client_options
 from tailrace.kafka.topics import ClientConfig, newest_records
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
 from tailrace.runtime.columns import quoted
@@ -181,11 +182,8 @@ def _hidden_columns(source: KafkaSource) -> list[Column]:
 
 def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:
     serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
-    client = {
-        key.removeprefix("kafka."): value for key, value in pipeline.sink.options.items() if key.startswith("kafka.")
-    }
     # As Spark makes up its own sink's: the connector then gives both the same producer.
-    producer = client | {
+    producer = java_client_options(pipeline.sink.options) | {
         "bootstrap.servers": bootstrap_servers,
         "key.serializer": serializer,
         "value.serializer": serializer,

@@ -138,8 +138,7 @@ def start_pipeline(
         def build(on: SparkSession) -> _Query:
             frame = pipeline_frame(pipeline, on, servers)
             writer = frame.rows.writeStream.format("kafka").options(**pipeline.sink.options)
-            if pipeline.sink.topic_column is None:
-                writer = writer.option("topic", str(pipeline.sink.topic))
+            writer = writer.options(**pipeline.sink.destination)
             writer = writer.option("kafka.bootstrap.servers", servers).outputMode("update")
             return _Query(writer, frame.counts, frame.lost)
 

@@ -2,12 +2,10 @@
 
 import atexit
 import functools
-import re
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -16,8 +14,9 @@ from pyspark.sql import SparkSession
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.broker import Broker, own_broker
 from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends
-from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.kafka.records import topic_record
+from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends, matching
+from tailrace.pipeline import KafkaSource, Pipeline, epoch_milliseconds
 from tailrace.spark_session import end_session, has_context, session
 from tailrace.testing.output import OutputRecord
 from tailrace.testing.rows import Record, encoded
@@ -71,7 +70,7 @@ class Bench:
         """The topics that a source reads, of those that are there."""
         if source.pattern is None:
             return list(source.topic_names)
-        return [name for name in list_topics(self.config) if re.fullmatch(source.pattern, name)]
+        return list(matching(list_topics(self.config), source.pattern))
 
     def send(self, records: Sequence[Record]) -> None:
         """Send records, those without a partition to each in turn."""
@@ -87,7 +86,7 @@ class Bench:
                 key=record.key,
                 partition=number % partitions[topic] if record.partition is None else record.partition,
                 headers=list(record.headers),
-                timestamp=_milliseconds(record.timestamp) if record.timestamp is not None else 0,
+                timestamp=epoch_milliseconds(record.timestamp) if record.timestamp is not None else 0,
                 on_delivery=lambda failed, _: refused.append(str(failed)) if failed is not None else None,
             )
         if producer.flush(_SEND_TIMEOUT_S) or refused:
@@ -115,12 +114,15 @@ class Bench:
             consumer.close()
         return found
 
-    def _from_here(self, source: KafkaSource) -> KafkaSource:
-        ends = self.ends(self.topics_of(source))
-        starting = {
-            topic: {str(partition): end for partition, end in partitions.items()} for topic, partitions in ends.items()
+    def offsets(self, source: KafkaSource) -> dict[str, dict[str, int]]:
+        """Where a source's topics end now, in the words of Spark's Kafka source."""
+        return {
+            topic: {str(partition): end for partition, end in partitions.items()}
+            for topic, partitions in self.ends(self.topics_of(source)).items()
         }
-        return replace(source, starting=starting, options=without_security(source.options))
+
+    def _from_here(self, source: KafkaSource) -> KafkaSource:
+        return replace(source, starting=self.offsets(source), options=without_security(source.options))
 
 
 def without_security(options: Mapping[str, str]) -> dict[str, str]:
@@ -145,19 +147,6 @@ def _end(bench: Bench) -> None:
 
 
 def _output_record(message: Message) -> OutputRecord:
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return OutputRecord(
-        str(message.topic()),
-        _bytes(message.key()),
-        _bytes(message.value()),
-        tuple((name, _bytes(value) or b"") for name, value in pairs),
-    )
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+    record = topic_record(message)
+    headers = tuple((name, value or b"") for name, value in record.headers)
+    return OutputRecord(record.topic, record.key, record.value, headers)

@@ -118,12 +118,7 @@ def _run_batch(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record
     bounds = [
         {
             **source.starting_options,
-            "endingOffsets": json.dumps(
-                {
-                    topic: {str(partition): end for partition, end in partitions.items()}
-                    for topic, partitions in bench.ends(bench.topics_of(source)).items()
-                }
-            ),
+            "endingOffsets": json.dumps(bench.offsets(source)),
         }
         for source in pipeline.sources
     ]
@@ -135,7 +130,7 @@ def _run_stream(
 ) -> dict[str, int]:
     _ = bench.spark  # with slots for any test; left to itself, a run would start one that just fits
     folder = bench.folder()
-    malformed: dict[str, int] = {}
+    malformed: Counter[str] = Counter()
     for part in parts:
         bench.send(part)
         options = RunOptions(mode, bench.broker.bootstrap_servers, folder, conf=_CONF, once=True)
@@ -143,6 +138,5 @@ def _run_stream(
             if not running.wait(timeout_s):
                 raise TimeoutError(f"pipeline {pipeline.name!r} did not process all rows within {timeout_s:g} s")
             summary = running.stop()
-        for reason, number in summary.malformed.items():
-            malformed[reason] = malformed.get(reason, 0) + number
-    return malformed
+        malformed.update(summary.malformed)
+    return dict(malformed)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli import output
 from tailrace.cli.app import _run
 from tailrace.kafka import records
 from tailrace.kafka.records import TopicRecord
@@ -19,9 +18,6 @@ EVEN = TopicRecord("t", 0, 8, "Köln".encode(), b"v", ())
 
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_verbose", False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TAILRACE_BOOTSTRAP_SERVERS", "host:1")
 
 

@@ -2,18 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import output
 from tailrace.cli.app import _run
 
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(output, "_verbose", False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
     return tmp_path
 
 

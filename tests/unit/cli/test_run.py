@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import output
 from tailrace.cli.app import _run
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots
@@ -16,16 +15,6 @@ from tailrace.runtime.options import RunOptions
 from tailrace.runtime.running import RunSummary
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test is a process of its own as far as --verbose, the terminal and the folder go."""
-    monkeypatch.setattr(output, "_verbose", False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
 
 
 @dataclass

@@ -19,16 +19,6 @@ PIPELINE = (
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test is a process of its own as far as --verbose, the terminal and the folder go."""
-    monkeypatch.setattr(output, "_verbose", False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-
-
 def test_help_lists_the_commands_on_standard_output(capsys: Capture) -> None:
     assert _run(["--help"]) == 0
     shown = capsys.readouterr()
