@@ -26,6 +26,7 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
   x QueryFailed             the query ended with an error
     + RecordMalformed       + DeadLettersFailed
   x MeasurementFailed       a load or a probe could not do its work
+    + LaneUnavailable
 """
 
 from typing import ClassVar
@@ -301,3 +302,9 @@ class MeasurementFailed(TailraceError):
     """A load generator or a latency probe could not do its work, so there is no figure to trust."""
 
     code = "MEASUREMENT_FAILED"
+
+
+class LaneUnavailable(MeasurementFailed):
+    """An engine that a benchmark lane needs could not be set up on this machine."""
+
+    code = "LANE_UNAVAILABLE"

@@ -1,0 +1,1 @@
+"""``tailrace bench``: one load, one probe, any engine between them."""
