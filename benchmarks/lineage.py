@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.demo.fraud import pipeline as fraud
-from tailrace.demo.lanes import Plan, pipeline_lane
+from tailrace.demo.lanes import payments_plan, pipeline_lane
 from tailrace.kafka.broker import own_broker
+from tailrace.kafka.client import plain_client
 from tailrace.pipeline import Mode
 from tailrace.runtime.options import RunOptions
 from tailrace.spark_session import end_session, session
@@ -34,14 +35,16 @@ def main() -> None:
     options = parser.parse_args()
     rounds: dict[str, list[dict[str, Any]]] = {"on": [], "off": []}
     with own_broker(print) as broker:
-        plan = Plan(broker.bootstrap_servers, options.rate, options.seconds, options.warmup, PARTITIONS)
+        client = plain_client(broker.bootstrap_servers)
+        plan = payments_plan(options.rate, options.seconds, options.warmup)
         session("bench-lineage", master=f"local[{PARTITIONS}]", conf={"spark.ui.enabled": "false"})
         # The first round of all also compiles both JVMs' hot code; it is measured like the others and not kept.
         for number in range(options.rounds + 1):
             for lane in list(rounds) if number % 2 else list(reversed(rounds)):
                 run = RunOptions(Mode.REALTIME, broker.bootstrap_servers, broker.scratch / f"{lane}-{number}")
                 here = replace(fraud, lineage=lane == "on")
-                result = dict(pipeline_lane(plan, f"{lane}-{number}", here, run, lambda _: None).as_json())
+                named = (f"{lane}-{number}", PARTITIONS)
+                result = dict(pipeline_lane(plan, client, named, here, run, lambda _: None).as_json())
                 print(
                     f"round {number}  lineage {lane:<3}  p50 {result['p50_ms']:>7.2f}   p99 {result['p99_ms']:>8.2f} ms"
                 )

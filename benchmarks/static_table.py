@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace.kafka.broker import own_broker
-from tailrace.kafka.client import client_config
+from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import create_topic
 from tailrace.spark_session import end_session
 
@@ -36,9 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     with own_broker(print) as broker:
-        config = client_config(broker.bootstrap_servers, {})
-        if config is None:
-            raise AssertionError("plain options always translate")
+        config = plain_client(broker.bootstrap_servers)
         for topic in ("payments", "out"):
             create_topic(config, topic, 2)
         spark = tr.session("bench-static", master="local[4]", conf={"spark.ui.enabled": "false"})

@@ -65,6 +65,10 @@ class Lane(Protocol):
         """What it can compute."""
 
     @property
+    def merges(self) -> bool:
+        """Whether it may give one update of a key where several records changed it."""
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """Everything that differs from the engine's own defaults, by the engine's own keys."""
 

@@ -21,8 +21,8 @@ def demo(
     verbose: Verbose = False,
 ) -> None:
     """Card payments through Kafka and PySpark: real time against micro-batch, measured on this machine."""
-    from tailrace.demo.run import PIPELINE_FILE, DemoOptions, run_demo
-    from tailrace.demo.screen import Screen, closing_table
+    from tailrace.bench.screen import Screen, closing_table
+    from tailrace.demo.run import PIPELINE_FILE, TITLES, DemoOptions, run_demo
     from tailrace.runtime.duration import parse_duration_ms
 
     options = DemoOptions(seconds, warmup, rate, partitions, checkpoint_every, trigger_every)
@@ -33,7 +33,8 @@ def demo(
         print_json({"lanes": {lane: result.as_json() for lane, result in results.items()}})
         return
     out.print()
-    out.print(closing_table(results, trigger_every))
+    titles = {**TITLES, "microbatch": f"{TITLES['microbatch']} {trigger_every}"}
+    out.print(closing_table((titles[lane], result.as_json()) for lane, result in results.items()))
     out.print()
     fast, slow = results["realtime"].p50_ms, results["microbatch"].p50_ms
     if fast and slow:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.running import RunningQuery, RunSummary
 
 
-def run(  # noqa: PLR0913 - a command has as many options as its users need
+def run(
     file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
     mode: Annotated[Mode, typer.Option(help="How it runs; the pipeline is the same in both.")] = Mode.REALTIME,

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tailrace.demo.lanes import Plan, floor_lane, pipeline_lane
-from tailrace.demo.screen import Screen
+from tailrace.bench.screen import Screen
+from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.kafka.broker import own_broker
+from tailrace.kafka.client import plain_client
 from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
 from tailrace.runtime.loader import load_pipeline
@@ -14,6 +15,7 @@ from tailrace.runtime.options import RunOptions
 from tailrace.spark_session import session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
+TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-batch"}
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,14 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     screen.say("Starting a Kafka broker of its own ...")
     with own_broker(screen.say) as broker:
-        plan = Plan(
-            broker.bootstrap_servers,
-            options.rate_per_s,
-            options.seconds,
-            options.warmup_s,
-            options.partitions,
-        )
+        client = plain_client(broker.bootstrap_servers)
+        plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)
         screen.say(
             f"{options.rate_per_s:,.0f} payments/s, {options.partitions} partitions, "
             f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
         )
-        results["floor"] = floor_lane(plan, partial(screen.show, "floor"))
-        screen.done("floor", results["floor"])
+        results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
+        screen.done(TITLES["floor"], results["floor"].as_json())
         spark = session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
@@ -69,8 +66,9 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
                     options.checkpoint_every,
                     options.trigger_every,
                 )
-                results[lane] = pipeline_lane(plan, lane, pipeline, run, partial(screen.show, lane))
-                screen.done(lane, results[lane])
+                show = partial(screen.show, TITLES[lane])
+                results[lane] = pipeline_lane(plan, client, (lane, options.partitions), pipeline, run, show)
+                screen.done(TITLES[lane], results[lane].as_json())
         finally:
             spark.stop()
     return {lane: results[lane] for lane in ("floor", "microbatch", "realtime")}

@@ -75,6 +75,11 @@ class Broker:
         return self.record.bootstrap_servers
 
     @property
+    def pid(self) -> int:
+        """The root of its process tree."""
+        return self._process.pid
+
+    @property
     def scratch(self) -> Path:
         """A folder for whatever is needed as long as the broker and no longer: it goes when the broker goes."""
         folder = Path(self.record.folder) / "scratch"

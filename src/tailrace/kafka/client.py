@@ -71,3 +71,11 @@ def _add_pem_files(config: dict[str, str | int], client: Mapping[str, str]) -> b
             return False
         config |= dict.fromkeys(targets, location)
     return True
+
+
+def plain_client(bootstrap_servers: str) -> Mapping[str, str | int | bool]:
+    """Settings for our own clients of a broker that asks for no credentials, such as one that Tailrace started."""
+    config = client_config(bootstrap_servers, {})
+    if config is None:
+        raise AssertionError("an address alone always translates")
+    return config

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -39,6 +39,7 @@ class LeashedProcess:
         grace_s: float = 3.0,
         remove: Path | None = None,
         keep_open: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Start ``command`` under a guard.
 
@@ -48,6 +49,7 @@ class LeashedProcess:
             grace_s: How long the child may take to end after SIGTERM before it is killed.
             remove: A folder that the guard deletes once the child has ended.
             keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
+            env: The child's environment; the owner's own by default.
         """
         guard = [
             sys.executable,
@@ -66,6 +68,7 @@ class LeashedProcess:
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=tuple(keep_open),
+            env=env,
             start_new_session=True,
         )
 

@@ -7,7 +7,8 @@ from typing import Self
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig
 from tailrace.latency.clock import Clock
-from tailrace.latency.schedule import NS_PER_S, ConstantRate
+from tailrace.latency.schedule import NS_PER_S, Shape, schedule
+from tailrace.traffic.makers import Records, as_settings
 from tailrace.traffic.worker import Worker
 
 _HEAD_START_NS = 2 * NS_PER_S
@@ -16,49 +17,71 @@ _HEAD_START_NS = 2 * NS_PER_S
 
 @dataclass(frozen=True)
 class LoadReport:
-    """How well the load kept to its plan."""
+    """How well the load kept to its plan, over the measured records."""
 
     sent: int
+    """All records of the plan that were handed over, measured or not."""
     failed: int
+    """Records that the broker did not take, measured or not."""
+    measured: int
+    took_s: float
+    """From the first measured record to the last, as they were really sent."""
+    late_ms_p50: float
     late_ms_p99: float
     late_ms_max: float
 
 
+@dataclass(frozen=True)
+class Flow:
+    """What is sent, and when.
+
+    Attributes:
+        records: Where the records come from.
+        rate_per_s: How many a second, on average.
+        shape: How they are spread over time.
+        burst: Records, numbered below zero and not part of the plan, that are sent at once before it begins: a JVM
+            compiles what runs often, so they do in a second what the plan's rate would need a minute for.
+        stamped: Whether records carry their number and intended send time in headers too.
+    """
+
+    records: Records
+    rate_per_s: float
+    shape: Shape = Shape.CONSTANT
+    burst: int = 0
+    stamped: bool = False
+
+
 class Load:
-    """A running load of payments into a topic."""
+    """A running load into a topic."""
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        topic: str,
-        *,
-        rate_per_s: float,
-        clock: Clock,
-        limit_s: float,
-        burst: int = 0,
-    ) -> None:
-        """Start sending, for ``limit_s`` seconds unless :meth:`end_at` says otherwise.
-
-        ``burst`` records, numbered below zero and not part of the plan, are sent at once before it begins: a JVM
-        compiles what runs often, so they do in a second what the plan's rate would need a minute for.
-        """
-        self.plan = ConstantRate(clock.now_ns() + _HEAD_START_NS, rate_per_s)
+    def __init__(self, config: ClientConfig, topic: str, flow: Flow, *, clock: Clock, limit_s: float) -> None:
+        """Start sending, for ``limit_s`` seconds unless :meth:`measure` says otherwise."""
+        start_ns = clock.now_ns() + _HEAD_START_NS
+        self.plan = schedule(flow.shape, start_ns, flow.rate_per_s)
         self._worker = Worker(
             "tailrace.traffic.load_worker",
             {
                 "client": dict(config),
                 "topic": topic,
-                "rate_per_s": rate_per_s,
-                "start_ns": self.plan.start_ns,
-                "end_ns": self.plan.start_ns + round(limit_s * NS_PER_S),
+                "shape": str(flow.shape),
+                "rate_per_s": flow.rate_per_s,
+                "start_ns": start_ns,
+                "end_ns": start_ns + round(limit_s * NS_PER_S),
                 "clock_offset_ns": clock.offset_ns,
-                "burst": burst,
+                "records": as_settings(flow.records),
+                "burst": flow.burst,
+                "stamped": flow.stamped,
             },
         )
 
-    def end_at(self, end_ns: int) -> None:
-        """Send what is due before ``end_ns`` and no more."""
-        self._worker.tell({"end_ns": end_ns})
+    @property
+    def pid(self) -> int:
+        """The process that sends."""
+        return self._worker.pid
+
+    def measure(self, first_ns: int, end_ns: int) -> None:
+        """Report on what is due from ``first_ns`` on; send what is due before ``end_ns`` and no more."""
+        self._worker.tell({"first_ns": first_ns, "end_ns": end_ns})
 
     def report(self, timeout_s: float) -> LoadReport:
         """Wait until everything is sent and acknowledged."""

@@ -1,14 +1,15 @@
 """The process that sends records when they are due, and notes how late each one was handed over."""
 
 import time
+from array import array
 from typing import Any
 
 import numpy as np
 from confluent_kafka import Producer
 
 from tailrace.latency.clock import Clock
-from tailrace.latency.schedule import ConstantRate
-from tailrace.traffic.payments import payment_maker
+from tailrace.latency.schedule import Shape, schedule
+from tailrace.traffic.makers import maker
 from tailrace.traffic.worker import Orders
 
 PRODUCER = {
@@ -20,9 +21,13 @@ PRODUCER = {
     # far fewer requests where the broker is busy.
     "max.in.flight.requests.per.connection": 1,
     "delivery.report.only.error": True,
+    # As Java's clients place a key, so that every engine finds a key where its own producer would have put it.
+    "partitioner": "murmur2_random",
     "queue.buffering.max.messages": 1_000_000,
     "log_level": 0,
 }
+SEQUENCE_HEADER = "bench.id"
+SENT_HEADER = "bench.sent_ns"
 _POLL_EVERY = 100
 """Only errors are reported back, so there is seldom anything to collect."""
 _LONGEST_NAP_S = 0.05
@@ -36,13 +41,16 @@ class _Sender:
         settings = orders.settings
         self.orders = orders
         self.topic: str = settings["topic"]
-        self.plan = ConstantRate(settings["start_ns"], settings["rate_per_s"])
+        self.plan = schedule(Shape(settings["shape"]), settings["start_ns"], settings["rate_per_s"])
         self.clock = Clock(settings["clock_offset_ns"], time.monotonic_ns)
+        self.first = 0
         self.end = self.plan.count_until(settings["end_ns"])
-        self.make = payment_maker()
+        self.make = maker(settings["records"])
+        self.stamped: bool = settings["stamped"]
         self.producer = Producer({**PRODUCER, **settings["client"]})
         self.failed = 0
-        self.late_ns: list[int] = []
+        self.sent_ns = array("q")
+        self.late_ns = array("q")
 
     def run(self) -> dict[str, Any]:
         """Send everything that is due; return what there is to know about it."""
@@ -51,38 +59,50 @@ class _Sender:
         while index < self.end and not self.orders.released.is_set():
             self._obey()
             due = self.plan.due_ns(index)
-            wait_ns = due - self.clock.now_ns()
-            if wait_ns > 0:
-                time.sleep(min(wait_ns / 1e9, _LONGEST_NAP_S))
+            now = self.clock.now_ns()
+            if now < due:
+                time.sleep(min((due - now) / 1e9, _LONGEST_NAP_S))
                 continue
-            key, value = self.make(index, due)
-            self._produce(key, value)
-            self.late_ns.append(-wait_ns)
+            self._produce(index, due)
+            self.sent_ns.append(now)
+            self.late_ns.append(now - due)
             index += 1
             if index % _POLL_EVERY == 0:
                 self.producer.poll(0)
         undelivered = self.producer.flush(1.0 if self.orders.released.is_set() else 15.0)
-        late = np.sort(np.array(self.late_ns, dtype=np.int64))
+        return {"sent": index, "failed": self.failed + undelivered, **self._measured()}
+
+    def _measured(self) -> dict[str, Any]:
+        """How the measured records kept to the plan."""
+        late = np.sort(np.array(self.late_ns, dtype=np.int64)[self.first :])
+        if not len(late):
+            return {"measured": 0, "took_s": 0.0, "late_ms_p50": 0.0, "late_ms_p99": 0.0, "late_ms_max": 0.0}
         return {
-            "sent": index,
-            "failed": self.failed + undelivered,
-            "late_ms_p99": float(late[int(len(late) * 0.99)]) / 1e6 if len(late) else 0.0,
-            "late_ms_max": float(late[-1]) / 1e6 if len(late) else 0.0,
+            "measured": len(late),
+            "took_s": (self.sent_ns[-1] - self.sent_ns[self.first]) / 1e9,
+            "late_ms_p50": float(late[len(late) // 2]) / 1e6,
+            "late_ms_p99": float(late[int(len(late) * 0.99)]) / 1e6,
+            "late_ms_max": float(late[-1]) / 1e6,
         }
 
     def _send_burst(self, count: int) -> None:
         """Records before the plan's first, all at once and numbered below zero: they warm up what they pass."""
         for sequence in range(-count, 0):
-            self._produce(*self.make(sequence, self.clock.now_ns()))
+            self._produce(sequence, self.clock.now_ns())
 
     def _obey(self) -> None:
         for order in self.orders.take():
+            self.first = self.plan.count_until(order["first_ns"])
             self.end = self.plan.count_until(order["end_ns"])
 
-    def _produce(self, key: bytes, value: bytes) -> None:
+    def _produce(self, sequence: int, due_ns: int) -> None:
+        key, value = self.make(sequence, due_ns)
+        headers: Any = {SEQUENCE_HEADER: b"%d" % sequence, SENT_HEADER: b"%d" % due_ns} if self.stamped else None
         while True:
             try:
-                self.producer.produce(self.topic, value, key, on_delivery=self._delivered)
+                self.producer.produce(
+                    self.topic, value, key, timestamp=due_ns // 1_000_000, headers=headers, on_delivery=self._delivered
+                )
             except BufferError:
                 # The broker is behind: wait for room. The record's lateness then tells.
                 self.producer.poll(0.01)

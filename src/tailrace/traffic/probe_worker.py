@@ -4,18 +4,22 @@ import json
 import tempfile
 import time
 from array import array
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tailrace.latency.clock import Clock
 from tailrace.latency.lane import percentile_ms
+from tailrace.traffic.arrivals import Arrivals, origin_number, save_arrivals
 from tailrace.traffic.worker import Orders
 
 CONSUMER = {
     "group.id": "tailrace-probe",
     "enable.auto.commit": False,
+    "enable.partition.eof": True,
     "fetch.min.bytes": 1,
     # Only bounds how long an idle fetch stays open; a record ends it at once.
     "fetch.wait.max.ms": 500,
@@ -23,6 +27,9 @@ CONSUMER = {
     "log_level": 0,
 }
 _TELL_EVERY_S = 0.5
+
+Identify = Callable[[Message], tuple[int, int]]
+"""From a record to its number and its intended send time."""
 
 
 class _Reader:
@@ -32,14 +39,17 @@ class _Reader:
         settings = orders.settings
         self.orders = orders
         self.clock = Clock(settings["clock_offset_ns"], time.monotonic_ns)
-        self.sequence_field: str = settings["sequence_field"]
-        self.sent_field: str = settings["sent_field"]
+        self.identify: Identify = _by_fields(*settings["fields"]) if settings["fields"] else _by_lineage
+        self.not_caught_up = set(range(settings["partitions"]))
+        self.ready_ns: int | None = None
         self.consumer = Consumer({**CONSUMER, **settings["client"]})
         self.consumer.assign([TopicPartition(settings["topic"], number, 0) for number in range(settings["partitions"])])
-        self.sequences, self.latencies = array("q"), array("q")
+        self.numbers, self.sent, self.received = array("q"), array("q"), array("q")
         self.told_until = 0
-        self.wanted: tuple[int, int] | None = None
+        self.wanted = False
         self.missing: set[int] = set()
+        self.last_arrival = time.monotonic()
+        self.settle_s: float | None = None
         self.give_up_at = float("inf")
 
     def run(self) -> None:
@@ -47,53 +57,83 @@ class _Reader:
         tell_at = time.monotonic() + _TELL_EVERY_S
         while not self.orders.released.is_set():
             message = self.consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                self._note(message, self.clock.now_ns())
+            if message is not None:
+                self._take(message, self.clock.now_ns())
             now = time.monotonic()
             if now >= tell_at:
                 tell_at = now + _TELL_EVERY_S
                 self._obey()
                 self.orders.reply(self._snapshot())
-            if self.wanted is not None and (not self.missing or now > self.give_up_at):
+            if self.wanted and self._is_enough(now):
                 self._finish()
                 return
 
-    def _note(self, message: Message, received_ns: int) -> None:
-        record = json.loads(message.value() or b"{}")
-        sequence = record[self.sequence_field]
-        self.sequences.append(sequence)
-        self.latencies.append(received_ns - record[self.sent_field])
-        self.missing.discard(sequence)
+    def _is_enough(self, now: float) -> bool:
+        is_all_here = not self.missing if self.settle_s is None else now - self.last_arrival > self.settle_s
+        return is_all_here or now > self.give_up_at
+
+    def _take(self, message: Message, received_ns: int) -> None:
+        error = message.error()
+        if error is None:
+            number, sent_ns = self.identify(message)
+            self.numbers.append(number)
+            self.sent.append(sent_ns)
+            self.received.append(received_ns)
+            self.missing.discard(number)
+            self.last_arrival = time.monotonic()
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's name for it
+            self.not_caught_up.discard(message.partition())
+            if not self.not_caught_up and self.ready_ns is None:
+                self.ready_ns = received_ns
 
     def _obey(self) -> None:
         for order in self.orders.take():
-            first, end = order["first"], order["end"]
-            self.wanted = (first, end)
-            self.missing = set(range(first, end)) - set(self.sequences)
+            self.wanted = True
+            self.missing = set(range(order["first"], order["end"])) - set(self.numbers)
+            self.last_arrival = time.monotonic()
+            self.settle_s = order["settle_s"]
             self.give_up_at = time.monotonic() + order["timeout_s"]
 
     def _snapshot(self) -> dict[str, Any]:
         """The percentiles of what arrived since the last one."""
-        recent = np.sort(np.array(self.latencies[self.told_until :], dtype=np.int64))
-        self.told_until = len(self.latencies)
+        received = np.array(self.received[self.told_until :], dtype=np.int64)
+        recent = np.sort(received - np.array(self.sent[self.told_until :], dtype=np.int64))
+        self.told_until = len(self.numbers)
         return {
-            "arrived": len(self.latencies),
+            "arrived": len(self.numbers),
             "recent": len(recent),
             "p50_ms": percentile_ms(recent, 50),
             "p95_ms": percentile_ms(recent, 95),
             "p99_ms": percentile_ms(recent, 99),
+            "ready": self.ready_ns is not None,
         }
 
     def _finish(self) -> None:
-        """Hand over every wanted sample."""
-        first, end = self.wanted or (0, 0)
-        sequences = np.array(self.sequences, dtype=np.int64)
-        latencies = np.array(self.latencies, dtype=np.int64)
-        inside = (sequences >= first) & (sequences < end)
+        """Hand over every sample."""
+        numbers, sent, received = (
+            np.array(column, dtype=np.int64) for column in (self.numbers, self.sent, self.received)
+        )
         # Made at the last moment and removed by the owner as soon as it is read: a killed run leaves no file behind.
         with tempfile.NamedTemporaryFile(prefix="tailrace-samples-", suffix=".npz", delete=False) as file:
-            np.savez(file, sequences=sequences[inside], latencies=latencies[inside])
+            pass
+        save_arrivals(Arrivals(numbers, sent, received, self.ready_ns), Path(file.name))
         self.orders.reply({"finished": file.name})
+
+
+def _by_fields(number: str, sent_ns: str) -> Identify:
+    def identify(message: Message) -> tuple[int, int]:
+        record = json.loads(message.value() or b"{}")
+        return record[number], record[sent_ns]
+
+    return identify
+
+
+def _by_lineage(message: Message) -> tuple[int, int]:
+    """The place of the source record; its time is that of its event, in milliseconds, until the place is looked up."""
+    headers = dict(message.headers() or ())
+    partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
+    number = origin_number(int(partition), int(offset)) if partition is not None and offset is not None else -1
+    return number, int(headers.get("tailrace.event_time") or 0) * 1_000_000
 
 
 def main() -> None:

@@ -39,6 +39,11 @@ class Worker:
         self._reader.start()
         self.tell(settings)
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         if self._process.stdin is None:

@@ -1,21 +1,22 @@
-"""What the demo shows while it runs, and at the end."""
+"""What a benchmark shows while it runs, and at the end."""
 
 import time
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
-from tailrace.demo.lanes import Moment
-from tailrace.latency.lane import LaneResult
+from tailrace.bench.measure import Moment
 
 _LINE_EVERY_S = 10.0
 """Where the output is no terminal, a line so often instead of a picture that moves."""
-
-TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-batch"}
 _PHASES = {"start": "starting", "warm-up": "warming up", "measure": "measuring", "drain": "last records"}
+_WIDTH = 30
 
 
 class Screen:
@@ -26,25 +27,41 @@ class Screen:
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self._said_at = 0.0
         self._said = ""
+        self._overall = ""
 
     def say(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False)
 
-    def show(self, lane: str, moment: Moment) -> None:
+    def overall(self, text: str) -> None:
+        """How far the whole benchmark is."""
+        self._overall = text
+
+    def show(self, title: str, moment: Moment) -> None:
         """Where a lane is now."""
-        text = _in_one_line(lane, moment)
         if self._live is not None:
-            self._live.update(text)
+            self._live.update(self._picture(title, moment))
             return
-        now, state = time.monotonic(), f"{lane} {moment.phase}"
+        now, state = time.monotonic(), f"{self._overall} {title} {moment.phase}"
         if state != self._said or now - self._said_at > _LINE_EVERY_S:
             self._said, self._said_at = state, now
-            self.say(text)
+            self.say(_in_one_line(title, moment))
 
-    def done(self, lane: str, result: LaneResult) -> None:
+    def done(self, title: str, figures: Mapping[str, Any]) -> None:
         """A lane's figures, as soon as they are known."""
-        self.say(f"  {TITLES[lane]:<12} p50 {ms(result.p50_ms)}   p95 {ms(result.p95_ms)}   p99 {ms(result.p99_ms)} ms")
+        told = "   ".join(f"{name} {ms(figures[f'{name}_ms'])}" for name in ("p50", "p95", "p99"))
+        self.say(f"  {title:<26} {told} ms")
+
+    def _picture(self, title: str, moment: Moment) -> Group:
+        row = Table.grid(padding=(0, 1))
+        total = moment.total_s or None
+        row.add_row(
+            Text(f"  {title}"),
+            ProgressBar(total=total, completed=min(moment.elapsed_s, moment.total_s), width=_WIDTH),
+            Text(_where(moment)),
+            Text(_live_figures(moment)),
+        )
+        return Group(Text(self._overall), row) if self._overall else Group(row)
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -58,7 +75,7 @@ class Screen:
             self._live.stop()
 
 
-def closing_table(results: dict[str, LaneResult], microbatch_every: str) -> Table:
+def closing_table(lanes: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
     """All lanes side by side."""
     table = Table(
         title="From intended send to receipt, milliseconds",
@@ -70,10 +87,9 @@ def closing_table(results: dict[str, LaneResult], microbatch_every: str) -> Tabl
     table.add_column("", justify="left", no_wrap=True)
     for name in ("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "repeated"):
         table.add_column(name, justify="right", no_wrap=True)
-    for lane, result in results.items():
-        title = TITLES[lane] + (f" {microbatch_every}" if lane == "microbatch" else "")
-        figures = [result.p50_ms, result.p95_ms, result.p99_ms, result.p999_ms, result.max_ms]
-        counts = [result.samples, result.lost, result.duplicated]
+    for title, lane in lanes:
+        figures = [lane[name] for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")]
+        counts = [lane[name] for name in ("samples", "lost", "duplicated")]
         table.add_row(title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts))
     return table
 
@@ -85,10 +101,17 @@ def ms(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _in_one_line(lane: str, moment: Moment) -> str:
+def _where(moment: Moment) -> str:
     progress = f" {moment.elapsed_s:.0f}/{moment.total_s:.0f} s" if moment.total_s else ""
-    text = f"  {TITLES[lane]:<12} {_PHASES[moment.phase]}{progress}"
-    if moment.snapshot is not None and moment.snapshot.p50_ms is not None:
-        now = moment.snapshot
-        text += f"   now: p50 {ms(now.p50_ms)}   p95 {ms(now.p95_ms)}   p99 {ms(now.p99_ms)} ms"
-    return text
+    return f"{_PHASES[moment.phase]}{progress}"
+
+
+def _live_figures(moment: Moment) -> str:
+    now = moment.snapshot
+    if now is None or now.p50_ms is None:
+        return ""
+    return f"now: p50 {ms(now.p50_ms)}   p95 {ms(now.p95_ms)}   p99 {ms(now.p99_ms)} ms"
+
+
+def _in_one_line(title: str, moment: Moment) -> str:
+    return f"  {title:<26} {_where(moment)}   {_live_figures(moment)}".rstrip()

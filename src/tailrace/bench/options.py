@@ -1,0 +1,159 @@
+"""What a user may choose of a benchmark, and the profiles that choose for them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tailrace.bench.lane import Lane
+from tailrace.bench.measure import Plan
+from tailrace.bench.run import CellPlan
+from tailrace.bench.work import Work
+from tailrace.errors import OptionRefused
+from tailrace.latency.schedule import Shape
+from tailrace.runtime.duration import REALTIME_MINIMUM_MS, parse_duration_ms
+from tailrace.traffic.events import SENT_FIELD, SEQUENCE_FIELD, smallest_payload
+from tailrace.traffic.load import Flow
+from tailrace.traffic.makers import Events
+from tailrace.traffic.probe import ByFields
+
+BOUNDARIES_NEEDED = 3
+"""How many batch boundaries a window must hold to show what they cost."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """The choices of a benchmark; the values here are those of the published setting.
+
+    Attributes:
+        rate: Events per second.
+        seconds: Measured seconds per run.
+        warmup: Seconds before that which do not count, by the time a record was meant to be sent.
+        payload: Bytes of each event.
+        partitions: Partitions of each topic.
+        checkpoint_every: How often real time saves its progress.
+        trigger_every: How often a micro-batch starts.
+        runs: How often every lane is measured.
+        shape: How the load is spread over time.
+        work: What the lanes compute.
+        lanes: Which lanes.
+        burst: Events sent at once at the very start, long before the window, so that JVMs compile early.
+        boundaries: How many batch boundaries a real-time window must hold.
+    """
+
+    rate: float = 2000
+    seconds: float = 60
+    warmup: float = 15
+    payload: int = 128
+    partitions: int = 2
+    checkpoint_every: str = "5m"
+    trigger_every: str = "500ms"
+    runs: int = 1
+    shape: str = "constant"
+    work: str = "stateless"
+    lanes: tuple[str, ...] = ("floor", "microbatch", "realtime")
+    burst: int = 20_000
+    boundaries: int = 0
+
+    def __post_init__(self) -> None:
+        if self.payload < smallest_payload():
+            raise OptionRefused(
+                f"--payload {self.payload} is too small",
+                why="an event holds its number, key, amount and send time",
+                fix=f"--payload {smallest_payload()} or more",
+            )
+        if self.checkpoint_ms < REALTIME_MINIMUM_MS:
+            raise OptionRefused(
+                f"--checkpoint-every {self.checkpoint_every} is below {REALTIME_MINIMUM_MS // 1000} s",
+                why="Spark refuses a shorter interval in real time",
+                fix=f"--checkpoint-every {REALTIME_MINIMUM_MS // 1000}s or more",
+            )
+        parse_duration_ms(self.trigger_every, "--trigger-every")
+        for name, kind, value in (("--work", Work, self.work), ("--shape", Shape, self.shape)):
+            if value not in set(kind):
+                raise OptionRefused(f"{name} {value} is not known", fix=f"one of: {', '.join(kind)}")
+
+    @property
+    def checkpoint_ms(self) -> int:
+        """The checkpoint interval in milliseconds."""
+        return parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
+
+    @property
+    def trigger_ms(self) -> int:
+        """The trigger interval in milliseconds."""
+        return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    def plan(self, rate: float | None = None) -> Plan:
+        """The load and the window."""
+        flow = Flow(Events(self.payload), rate or self.rate, Shape(self.shape), self.burst)
+        return Plan(flow, self.seconds, self.warmup, ByFields(SEQUENCE_FIELD, SENT_FIELD))
+
+    def cell(self, lane: Lane, *, work: Work | None = None, rate: float | None = None, key: str = "") -> CellPlan:
+        """One cell of a study with these choices."""
+        is_realtime = lane.name.startswith("realtime")
+        batched = lane.name.startswith("microbatch")
+        title = f"{lane.title}, {self.trigger_every}" if batched else lane.title
+        return CellPlan(
+            lane,
+            work or Work(self.work),
+            self.plan(rate),
+            self.checkpoint_ms / 1000,
+            self.trigger_ms,
+            key or lane.name,
+            title,
+            {"trigger": self.trigger_every} if batched else {},
+            self.boundaries if is_realtime else 0,
+        )
+
+    def as_settings(self) -> dict[str, Any]:
+        """For the result."""
+        given = asdict(self)
+        renamed = {"rate": "rate_per_s", "warmup": "warmup_s", "payload": "payload_bytes"}
+        return {renamed.get(name, name): value for name, value in given.items()}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A set of choices with a name, and what has to be said about it."""
+
+    options: BenchOptions
+    notes: Sequence[str] = ()
+
+
+_SHORT_WARMUP = (
+    "The published setting. Its warm-up of 15 s is shorter than the 60 s that a JVM needs to compile here; "
+    "a burst of events at the very start makes up for part of that, in every lane alike."
+)
+_NO_BOUNDARY = (
+    "Real time saves its progress every 5 minutes here, so no batch boundary falls into the window and its cost is not "
+    "in these figures. The full profile shows it."
+)
+_MANY_BOUNDARIES = (
+    "Real time saves its progress every 15 s, so that every window holds at least three batch boundaries. With the "
+    "default of 5 minutes there is one boundary where there are twenty here."
+)
+_QUICK = "A quick look: 20 s, one run, a short warm-up and no batch boundary in the window. Not for comparisons."
+
+PROFILES: Mapping[str, Profile] = {
+    "quick": Profile(BenchOptions(seconds=20, warmup=10), (_QUICK,)),
+    "article": Profile(BenchOptions(), (_SHORT_WARMUP, _NO_BOUNDARY)),
+    "full": Profile(
+        BenchOptions(warmup=60, seconds=60, checkpoint_every="15s", runs=5, boundaries=BOUNDARIES_NEEDED),
+        (_MANY_BOUNDARIES,),
+    ),
+}
+
+
+def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
+    """A profile's choices with the user's own in their place.
+
+    Raises:
+        OptionRefused: There is no such profile, or a choice cannot work.
+    """
+    if profile not in PROFILES:
+        raise OptionRefused(f"there is no profile {profile!r}", fix=f"one of: {', '.join(PROFILES)}")
+    own = {name: value for name, value in changed.items() if value is not None}
+    options = PROFILES[profile].options
+    if {"checkpoint_every", "seconds"} & own.keys() and "boundaries" not in own:
+        # The user's window is the user's: the profile's demand on it holds only for the profile's own.
+        own["boundaries"] = 0
+    return replace(options, **own)

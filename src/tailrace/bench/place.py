@@ -1,0 +1,31 @@
+"""The place where a benchmark happens: a broker of its own, or the user's."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tailrace.bench.lane import Announce
+from tailrace.bench.run import Bench
+from tailrace.kafka.broker import own_broker
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.topics import list_topics
+
+
+@contextmanager
+def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
+    """A broker that is gone afterwards, unless the user names one.
+
+    Raises:
+        BrokerUnreachable: The broker that was named does not answer.
+    """
+    if bootstrap_servers is None:
+        announce("Starting a Kafka broker of its own ...")
+        with own_broker(announce) as broker:
+            client = plain_client(broker.bootstrap_servers)
+            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid)
+        return
+    client = plain_client(bootstrap_servers)
+    list_topics(client)
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        yield Bench(bootstrap_servers, client, partitions, Path(folder))

@@ -1,0 +1,64 @@
+"""The process of a lane's engine."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from tailrace.bench.lane import Command
+from tailrace.errors import MeasurementFailed
+from tailrace.toolchain.leash import LeashedProcess
+
+_GRACE_S = 10.0
+_SHOWN_LINES = 30
+
+
+class LaneProcess:
+    """A lane's engine while it runs. It is gone when the benchmark is, however that ends."""
+
+    def __init__(self, lane: str, command: Command, log: Path) -> None:
+        self.lane = lane
+        self._log = log
+        with log.open("wb") as output:
+            self._process = LeashedProcess(
+                command.argv, output=output, grace_s=_GRACE_S, env={**os.environ, **command.env}
+            )
+
+    @property
+    def pid(self) -> int:
+        """The root of its process tree."""
+        return self._process.pid
+
+    def require_running(self) -> None:
+        """See that it still runs.
+
+        Raises:
+            MeasurementFailed: It ended by itself.
+        """
+        code = self._process.poll()
+        if code is None:
+            return
+        printed = self._log.read_text(errors="replace").splitlines()
+        raise MeasurementFailed(
+            f"lane {self.lane} ended by itself with exit code {code}",
+            why=_telling_line(printed),
+            fix="--verbose shows the last lines that it printed",
+            detail="\n".join(printed[-_SHOWN_LINES:]),
+        )
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.stop(timeout_s=_GRACE_S + 20)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _telling_line(printed: list[str]) -> str:
+    """The line that most likely says what went wrong: the last that names an error, else the last."""
+    told = [line.strip() for line in printed if line.strip()]
+    errors = [line for line in told if "Error" in line or "Exception" in line or line.startswith("error:")]
+    chosen = errors or told
+    return chosen[-1][:300] if chosen else "it printed nothing"

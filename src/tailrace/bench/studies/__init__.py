@@ -1,0 +1,1 @@
+"""The studies: one file for each question that a benchmark answers."""

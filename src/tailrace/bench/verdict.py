@@ -1,0 +1,73 @@
+"""Whether a run may be believed, by the rules of the method."""
+
+from dataclasses import dataclass
+
+from tailrace.bench.audit import Audit
+from tailrace.bench.measure import Measurement
+from tailrace.latency.lane import LaneResult
+
+SLOWEST_RATE = 0.99
+"""The part of the planned rate that the load must have reached."""
+LATEST_MS = 25.0
+"""How late the load may have been with one record in a hundred. It counts as latency, so it never flatters."""
+GROWTH_MS = 20.0
+"""How much latency may grow over the window, at least, before a lane counts as falling behind."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is asked of a run besides its figures."""
+
+    merges: bool = False
+    """Whether one result may stand for several records."""
+    boundaries: int = 0
+    """How many batch boundaries the window must hold."""
+
+
+def problems(
+    seen: Measurement, result: LaneResult, found: Audit, growth_ms_per_s: float, held: int, checks: Checks
+) -> list[str]:
+    """Why the run is void, a sentence each; none where it is valid."""
+    told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
+    seconds = (seen.end_ns - seen.first_ns) / 1e9
+    grown = growth_ms_per_s * seconds
+    if grown > max(GROWTH_MS, 2 * (result.p50_ms or 0.0) / 3):
+        told.append(f"the lane fell behind: latency grew by {grown:,.0f} ms over the window")
+    if held < checks.boundaries:
+        told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
+    return told
+
+
+def _load_problems(seen: Measurement) -> list[str]:
+    load, planned = seen.load, seen.end - seen.first
+    if load.failed:
+        return [f"{load.failed:,} records could not be sent"]
+    seconds = (seen.end_ns - seen.first_ns) / 1e9
+    if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
+        rate = load.measured / max(load.took_s, 1e-9)
+        return [f"the load missed its plan: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
+    if load.late_ms_p99 > LATEST_MS:
+        return [f"the load missed its plan: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]
+    return []
+
+
+def _probe_problems(seen: Measurement) -> list[str]:
+    ready_ns = seen.arrivals.ready_ns
+    if ready_ns is None:
+        return ["the probe never caught up with the topic"]
+    if ready_ns > seen.first_ns:
+        return [f"the probe was late: {(ready_ns - seen.first_ns) / 1e9:.1f} s into the window"]
+    return []
+
+
+def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[str]:
+    told = []
+    if result.lost and not checks.merges:
+        told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
+    if result.duplicated:
+        told.append(f"{result.duplicated:,} records came out more than once")
+    if found.strangers:
+        told.append(f"{found.strangers:,} results belong to records that this run never sent: a stale topic")
+    if found.wrong:
+        told.append(f"{found.wrong:,} results are wrong")
+    return told

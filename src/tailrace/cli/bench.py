@@ -1,0 +1,223 @@
+"""``tailrace bench``: the benchmark and its studies."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tailrace.cli.output import Json, Verbose, console, print_json, say
+
+if TYPE_CHECKING:
+    from tailrace.bench.options import BenchOptions
+    from tailrace.bench.study import Study
+
+
+class _Group(TyperGroup):
+    """A first word that names no study is a pipeline."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Which command the words are for."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["pipeline", *args])
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Latency from intended send to receipt: Kafka alone, micro-batch, real time, and other engines.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+Rate = Annotated[float | None, typer.Option(help="Events per second.", min=1)]
+Seconds = Annotated[float | None, typer.Option(help="Measured seconds per run.", min=2)]
+Warmup = Annotated[float | None, typer.Option(help="Seconds before that which do not count.", min=0)]
+Payload = Annotated[int | None, typer.Option(help="Bytes of each event.")]
+Partitions = Annotated[int | None, typer.Option(help="Partitions of each topic.", min=1)]
+CheckpointEvery = Annotated[
+    str | None, typer.Option(help="Real time: how often progress is saved. Records never wait for it.")
+]
+TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: how often a batch starts.")]
+Runs = Annotated[int | None, typer.Option(help="How often every lane is measured.", min=1)]
+Shape = Annotated[str | None, typer.Option(help="The load over time: constant, poisson, burst or step.")]
+Work = Annotated[str | None, typer.Option(help="stateless, aggregate, python, window, dedupe or join.")]
+Lanes = Annotated[str | None, typer.Option(help="Which lanes, with commas between them; --list-lanes shows all.")]
+Burst = Annotated[int | None, typer.Option(help="Events at once before the plan, to warm up.", min=0)]
+ProfileName = Annotated[str, typer.Option("--profile", help="quick, article or full.")]
+Out = Annotated[Path | None, typer.Option(help="The folder for result.json, report.html and the histograms.")]
+Servers = Annotated[str | None, typer.Option(help="A broker of yours; one of its own by default.")]
+
+
+@app.callback()
+def bench(
+    context: typer.Context,
+    *,
+    profile: ProfileName = "article",
+    rate: Rate = None,
+    seconds: Seconds = None,
+    warmup: Warmup = None,
+    payload: Payload = None,
+    partitions: Partitions = None,
+    checkpoint_every: CheckpointEvery = None,
+    trigger_every: TriggerEvery = None,
+    runs: Runs = None,
+    shape: Shape = None,
+    work: Work = None,
+    lanes: Lanes = None,
+    burst: Burst = None,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    list_lanes: Annotated[bool, typer.Option("--list-lanes", help="Print all lanes and end.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure lanes side by side: Kafka alone, micro-batch at 500 ms and real time by default.
+
+    Ends with 0 where the figures are valid, 1 where a run is void, 2 where it could not be carried out.
+    """
+    if context.invoked_subcommand is not None:
+        # The options before a study's name are the study's, too.
+        context.obj = _given(locals())
+        return
+    if list_lanes:
+        _print_lanes()
+        return
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies.lanes import lanes_study
+
+    options = options_of(profile, _given(locals()))
+    _run(lanes_study(options, profile), options, out, bootstrap_servers, as_json=json)
+
+
+_CHOICES = (
+    "rate",
+    "seconds",
+    "warmup",
+    "payload",
+    "partitions",
+    "checkpoint_every",
+    "trigger_every",
+    "runs",
+    "shape",
+    "work",
+    "lanes",
+    "burst",
+)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """What the user chose; the rest stays as the profile or the study has it."""
+    chosen = {name: values[name] for name in _CHOICES if values.get(name) is not None}
+    if "lanes" in chosen:
+        chosen["lanes"] = tuple(name.strip() for name in chosen["lanes"].split(",") if name.strip())
+    return chosen
+
+
+def _print_lanes() -> None:
+    from tailrace.bench.registry import all_lanes
+
+    for name, lane in all_lanes().items():
+        typer.echo(f"{name:<28} {lane.title:<48} {', '.join(sorted(lane.works))}")
+
+
+def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
+    """Run a study, write its files, print its table."""
+    from tailrace.bench.place import bench_place
+    from tailrace.bench.screen import Screen, closing_table
+    from tailrace.bench.study import run_study
+    from tailrace.report import write_report
+
+    folder = out or Path("tailrace-bench") / f"{study.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    screen_console = console()
+    with Screen(screen_console) as screen, bench_place(servers, options.partitions, screen.say) as place:
+        result = run_study(study, place, screen, folder)
+    write_report(result, folder / "report.html")
+    if as_json:
+        print_json(result)
+    else:
+        screen_console.print()
+        screen_console.print(closing_table((lane["title"], lane) for lane in result["lanes"].values()))
+        screen_console.print()
+        _print_ratios(result)
+        say(f"report  {folder / 'report.html'}")
+        say(f"data    {folder / 'result.json'}")
+    if not result["valid"]:
+        for sentence in result["verdict"]:
+            say(f"void: {sentence}")
+        raise typer.Exit(1)
+
+
+def _print_ratios(result: dict[str, Any]) -> None:
+    for each in result["ratios"]:
+        spread = f" ({each['low']:,.1f} to {each['high']:,.1f} over {each['runs']} runs)" if each["runs"] > 1 else ""
+        slow, fast = result["lanes"][each["slow"]]["title"], result["lanes"][each["fast"]]["title"]
+        say(f"{each['percentile']:<6} {slow}: {each['median']:,.1f} times {fast}{spread}")
+    for sentence in result["declined"]:
+        say(f"no ratio: {sentence}")
+
+
+@app.command("sweep")
+def sweep(
+    context: typer.Context,
+    *,
+    intervals: Annotated[str, typer.Option(help="Trigger intervals in milliseconds.")] = "0,50,100,200,500,1000,2000",
+    seconds: Seconds = 20,
+    warmup: Warmup = 15,
+    rate: Rate = None,
+    runs: Runs = None,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Latency against the micro-batch trigger interval: where smaller batches stop helping."""
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies.sweep import sweep_study
+
+    options = options_of("article", {**context.obj, **_given(locals())})
+    chosen = tuple(_whole_numbers(intervals, "--intervals"))
+    _run(sweep_study(options, chosen), options, out, bootstrap_servers, as_json=json)
+
+
+@app.command("engines")
+def engines(
+    context: typer.Context,
+    *,
+    works: Annotated[str, typer.Option(help="Works, with commas between them.")] = "stateless,aggregate,python",
+    rates: Annotated[str, typer.Option(help="Rates, with commas between them.")] = "200,2000,8000",
+    lanes: Lanes = None,
+    seconds: Seconds = 20,
+    warmup: Warmup = 15,
+    runs: Runs = 3,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Flink, PyFlink, Kafka Streams and Quix Streams at the same work, each by default and tuned."""
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies.engines import engines_study
+    from tailrace.bench.work import Work as Kind
+    from tailrace.errors import OptionRefused
+
+    given = _given(locals())
+    names = given.pop("lanes", ())
+    options = options_of("article", {**context.obj, **given})
+    try:
+        kinds = tuple(Kind(word.strip()) for word in works.split(","))
+    except ValueError:
+        raise OptionRefused(f"--works {works} is not known", fix=f"some of: {', '.join(Kind)}") from None
+    per_second = tuple(float(number) for number in _whole_numbers(rates, "--rates"))
+    _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
+
+
+def _whole_numbers(text: str, what: str) -> list[int]:
+    from tailrace.errors import OptionRefused
+
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise OptionRefused(f"{what} {text} is no list of numbers", fix=f"as in {what} 100,200,500")
+    return numbers
