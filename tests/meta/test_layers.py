@@ -13,6 +13,8 @@ from .source import PACKAGE, name_of, source_files, tree_of
 LAYERS = (
     {"cli"},
     {"demo", "doctor", "project", "testing"},
+    {"bench"},
+    {"report"},
     {"runtime"},
     {"plan", "checkpoint"},
     {"engine"},

@@ -1,0 +1,87 @@
+"""Numbers as a reader wants them: as many figures as mean something, units in words."""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeGuard
+
+NOTHING = "\N{EN DASH}"
+TO = "\N{EN DASH}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether there is a figure to show. JSON's null, a missing key and a NaN are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def three_figures(value: Any) -> str:
+    """A number with three figures that mean something."""
+    if not is_number(value):
+        return NOTHING
+    size = abs(value)
+    return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
+
+
+def count(value: Any) -> str:
+    """How many."""
+    return f"{value:,.0f}" if is_number(value) else NOTHING
+
+
+def plain(value: Any) -> str:
+    """A number that somebody chose: as it was written, with separators from a thousand on."""
+    if not is_number(value):
+        return NOTHING
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
+
+
+def rate(value: Any) -> str:
+    """Records per second."""
+    return f"{plain(value)}/s"
+
+
+def spread(low: Any, high: Any) -> str:
+    """From the lowest to the highest of the runs."""
+    return f"{three_figures(low)}{TO}{three_figures(high)}"
+
+
+def seconds(value: Any) -> str:
+    """A duration in the two largest units that it has; two minutes and less in seconds, as people set them."""
+    if not is_number(value):
+        return NOTHING
+    if value <= 120:
+        return f"{value:.3g} s"
+    total = round(value)
+    hours, minutes, rest = total // 3600, total // 60 % 60, total % 60
+    units = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
+    return " ".join(f"{number} {unit}" for number, unit in units if number)
+
+
+def moment(text: Any) -> str:
+    """A point in time from its ISO form; what is not one stays as it is."""
+    try:
+        when = datetime.fromisoformat(str(text))
+    except ValueError:
+        return str(text or "")
+    there = when.astimezone(UTC) if when.tzinfo else when
+    return f"{there.day} {there:%B %Y, %H:%M}" + (" UTC" if when.tzinfo else "")
+
+
+def words(value: Any) -> str:
+    """A setting's value. Text stays text; everything else as JSON writes it."""
+    if isinstance(value, str):
+        return value
+    if is_number(value):
+        return plain(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, str]:
+    """Settings in one level: what is nested gets its parents' names in front."""
+    found: dict[str, str] = {}
+    for name, value in (values or {}).items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name} · ")
+        else:
+            found[f"{prefix}{name}"] = words(value)
+    return found

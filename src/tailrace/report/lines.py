@@ -1,0 +1,113 @@
+"""The lanes of a result as a reader tells them apart: a label, a colour, a dash pattern, the runs behind it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.report.figures import is_number, rate
+
+COLOURS = 9
+"""How many colours the stylesheet has (``--lane-0`` and on)."""
+DASHES: tuple[tuple[int, ...], ...] = (
+    (), (9, 4), (2, 3), (10, 3, 2, 3), (5, 3), (16, 4), (8, 3, 2, 3, 2, 3), (16, 3, 5, 3),
+)  # fmt: skip
+"""Eight patterns against nine colours: a pair comes again only after 72 lanes."""
+FIRST = ("realtime", "microbatch", "floor")
+"""These look the same in every report."""
+WORKS = {
+    "aggregate": "keyed aggregate",
+    "join": "broadcast join",
+    "python": "Python function",
+}
+"""Works whose name is not yet what a reader would say."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One entry of the result's lanes."""
+
+    key: str
+    label: str
+    """Unlike every other label of its group."""
+    style: int
+    lane: Mapping[str, Any]
+    runs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    @property
+    def colour(self) -> int:
+        """The number of its colour in the stylesheet."""
+        return self.style % COLOURS
+
+    @property
+    def dash(self) -> tuple[int, ...]:
+        """Lengths of stroke and gap; none is a solid line."""
+        return DASHES[self.style % len(DASHES)]
+
+    @property
+    def typical(self) -> Mapping[str, Any] | None:
+        """The run with the median p50: one that took place, unlike a median of curves."""
+        known = [run for run in self.runs if is_number((run.get("result") or {}).get("p50_ms"))]
+        known.sort(key=lambda run: run["result"]["p50_ms"])
+        return known[(len(known) - 1) // 2] if known else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The lanes that did the same work at the same rate: only these stand against each other."""
+
+    work: str
+    rate_per_s: Any
+    lines: tuple[Line, ...]
+
+    @property
+    def title(self) -> str:
+        """Work and rate in words."""
+        parts = [work_name(self.work)] if self.work else []
+        if is_number(self.rate_per_s):
+            parts.append(rate(self.rate_per_s))
+        return ", ".join(parts)
+
+
+def work_name(work: str) -> str:
+    """A work as a reader would say it."""
+    return WORKS.get(work, work)
+
+
+def groups_of(result: Mapping[str, Any]) -> tuple[Group, ...]:
+    """The result's lanes, those that can be compared together; everything in the order of the result."""
+    lanes: Mapping[str, Mapping[str, Any]] = result.get("lanes") or {}
+    together: dict[tuple[str, Any], list[str]] = {}
+    for key, lane in lanes.items():
+        together.setdefault((str(lane.get("work") or ""), lane.get("rate_per_s")), []).append(key)
+    labels = {key: label for keys in together.values() for key, label in _labels(keys, lanes).items()}
+    styles = _styles(lanes, labels, together.values())
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for run in result.get("runs") or ():
+        runs.setdefault(str(run.get("key")), []).append(run)
+    return tuple(
+        Group(
+            work,
+            rate_per_s,
+            tuple(Line(key, labels[key], styles[key], lanes[key], tuple(runs.get(key, ()))) for key in keys),
+        )
+        for (work, rate_per_s), keys in together.items()
+    )
+
+
+def _labels(keys: Sequence[str], lanes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    titles = {key: str(lanes[key].get("title") or lanes[key].get("lane") or key) for key in keys}
+    often = Counter(titles.values())
+    return {key: title if often[title] == 1 else f"{title} · {key}" for key, title in titles.items()}
+
+
+def _styles(
+    lanes: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], together: Iterable[Sequence[str]]
+) -> dict[str, int]:
+    """A number per key. A lane keeps its own through all groups; where a group has it twice, a label does."""
+    names = {key: str(lane.get("lane") or key) for key, lane in lanes.items()}
+    if any(len({names[key] for key in keys}) < len(keys) for keys in together):
+        names = {key: key if key in FIRST else labels[key] for key in lanes}
+    others = [name for name in dict.fromkeys(names.values()) if name not in FIRST]
+    numbers = {name: number for number, name in enumerate([*FIRST, *others])}
+    return {key: numbers[name] for key, name in names.items()}

@@ -1,0 +1,123 @@
+"""One result, one page: every style, script and figure inside it, nothing fetched from anywhere."""
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
+from markupsafe import Markup
+
+from tailrace.report import figures
+from tailrace.report.lines import work_name
+from tailrace.report.sections import sections_of
+from tailrace.report.view import View
+
+STYLES = ("uplot.min.css", "report.css")
+SCRIPTS = ("uplot.min.js", "charts.js", "report.js")
+_IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def write_report(result: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a result. It appears whole or not at all.
+
+    Args:
+        result: What ``result.json`` holds.
+        path: The file to write, usually ``report.html``; its folder exists.
+    """
+    half_written = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        half_written.write_text(render_report(result), encoding="utf-8", newline="\n")
+        half_written.replace(path)
+    finally:
+        half_written.unlink(missing_ok=True)
+
+
+def render_report(result: Mapping[str, Any]) -> str:
+    """The page of a result as text.
+
+    A section appears where the result has something for it, so that a result of any study, or half of one, has a page.
+
+    Args:
+        result: What ``result.json`` holds.
+    """
+    view = View(result)
+    scripts = [_script(name) for name in SCRIPTS]
+    page = _environment().get_template("page.html")
+    return page.render(
+        view=view,
+        result=result,
+        sections=sections_of(view),
+        charts=embedded(view.charts),
+        styles=[Markup(_asset(name)) for name in STYLES],  # noqa: S704 - our own files
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own files
+        policy=_policy(scripts),
+    )
+
+
+def embedded(value: object) -> Markup:
+    """JSON that is safe inside a script element: nothing in it can end the element."""
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    for character, escape in _IN_JSON.items():
+        text = text.replace(character, escape)
+    return Markup(text)  # noqa: S704 - escaped above
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for infinity; the page shows a gap."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not figures.is_number(value) else value
+
+
+def _policy(scripts: list[str]) -> str:
+    """What the browser is told to refuse: every address, and every script that is not one of these."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _script(name: str) -> str:
+    """A script as it stands in the page. What others wrote comes with its licence, in place of its address."""
+    text = _asset(name)
+    if name == "uplot.min.js":
+        code = text.partition("*/")[2]
+        text = f"/*! uPlot 1.6.32\n\n{_asset('uplot.LICENSE')}\n*/{code}"
+    return f"\n{text.strip()}\n"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tailrace.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=ChainableUndefined,
+    )
+    environment.filters |= {
+        "flat": figures.flat,
+        "moment": figures.moment,
+        "plain": figures.plain,
+        "rate": figures.rate,
+        "seconds": figures.seconds,
+        "three": figures.three_figures,
+        "whole": figures.count,
+        "words": figures.words,
+        "work": work_name,
+    }
+    environment.tests["figure"] = figures.is_number
+    environment.globals["spread"] = figures.spread
+    return environment

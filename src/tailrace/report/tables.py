@@ -1,0 +1,206 @@
+"""The rows of the report's tables that sum up several runs: the median run by run, and the worst where it matters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tailrace.report.figures import is_number
+from tailrace.report.lines import Group, Line
+
+Parts = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """Where a record's time goes, each span's percentiles as the median over runs."""
+
+    line: Line
+    spans: Mapping[str, Mapping[str, float | None]]
+
+    @property
+    def medians(self) -> Parts:
+        """The p50 of each span that has one."""
+        return {name: figures["p50"] for name, figures in self.spans.items() if figures["p50"] is not None}
+
+
+@dataclass(frozen=True)
+class DelayRow:
+    """How well the load kept to its plan."""
+
+    line: Line
+    p50: float | None
+    p99: float | None
+    most: float | None
+    planned_per_s: Any
+    least_per_s: float | None
+    """The lowest rate of all runs."""
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """Cores and megabytes of each process."""
+
+    line: Line
+    processes: Mapping[str, tuple[float | None, float | None]]
+
+
+@dataclass(frozen=True)
+class PauseRow:
+    """The pauses at batch boundaries."""
+
+    line: Line | None
+    work: str
+    pauses: Sequence[float]
+    parts: Parts
+    interval: Mapping[str, Any]
+    """What a study of the boundaries says besides, or nothing."""
+
+    @property
+    def middle(self) -> float | None:
+        """The median pause."""
+        return middle(self.pauses)
+
+    @property
+    def most(self) -> float | None:
+        """The longest pause."""
+        return max(self.pauses, default=None)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Lanes against works and rates."""
+
+    columns: Sequence[Group]
+    rows: Mapping[str, Mapping[int, Line]]
+    """By the lane's title; the line by its column's number."""
+
+    @property
+    def works(self) -> list[tuple[str, int]]:
+        """Each work with how many columns it has. Columns of one work stand together."""
+        counted: dict[str, int] = {}
+        for group in self.columns:
+            counted[group.work] = counted.get(group.work, 0) + 1
+        return list(counted.items())
+
+    def lowest(self, column: int) -> str | None:
+        """The key with the lowest p50 of a column, of those that count and have an engine."""
+        known = [
+            line
+            for line in self.columns[column].lines
+            if is_number(line.lane.get("p50_ms")) and line.lane.get("valid", True) and line.lane.get("lane") != "floor"
+        ]
+        return min(known, key=lambda line: line.lane["p50_ms"]).key if len(known) > 1 else None
+
+
+def middle(values: Iterable[Any]) -> float | None:
+    """The median of what is a number."""
+    known = [value for value in values if is_number(value)]
+    return float(median(known)) if known else None
+
+
+def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
+    """The spans of every line that has them."""
+    rows = []
+    for line in lines:
+        measured = [run["spans_ms"] for run in line.runs if run.get("spans_ms")]
+        names = dict.fromkeys(name for spans in measured for name in spans)
+        spans = {
+            name: {
+                percentile: middle((spans.get(name) or {}).get(percentile) for spans in measured)
+                for percentile in ("p50", "p95", "p99")
+            }
+            for name in names
+        }
+        if spans:
+            rows.append(SpanRow(line, spans))
+    return rows
+
+
+def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
+    """The publish delay of every line that has it."""
+    rows = []
+    for line in lines:
+        delays = [run["publish_delay_ms"] for run in line.runs if run.get("publish_delay_ms")]
+        rates = [rate for rate in (run.get("achieved_rate_per_s") for run in line.runs) if is_number(rate)]
+        if not delays and not rates:
+            continue
+        greatest = [most for most in (delay.get("max") for delay in delays) if is_number(most)]
+        rows.append(
+            DelayRow(
+                line,
+                p50=middle(delay.get("p50") for delay in delays),
+                p99=middle(delay.get("p99") for delay in delays),
+                most=max(greatest, default=None),
+                planned_per_s=line.lane.get("rate_per_s"),
+                least_per_s=min(rates, default=None),
+            )
+        )
+    return rows
+
+
+def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
+    """Processor and memory of every line that has them."""
+    rows = []
+    for line in lines:
+        used = [run["resources"] for run in line.runs if run.get("resources")]
+        names = dict.fromkeys(name for each in used for name in each)
+        processes = {
+            name: (
+                middle((each.get(name) or {}).get("cpu_cores") for each in used),
+                middle((each.get(name) or {}).get("rss_mb") for each in used),
+            )
+            for name in names
+        }
+        if processes:
+            rows.append(ResourceRow(line, processes))
+    return rows
+
+
+def pause_rows(lines: Iterable[Line]) -> list[PauseRow]:
+    """The pauses of every line whose batch boundaries have one."""
+    rows = []
+    for line in lines:
+        boundaries = [each for run in line.runs for each in run.get("boundaries") or ()]
+        pauses = [each["pause_ms"] for each in boundaries if is_number(each.get("pause_ms"))]
+        if pauses:
+            parts = _medians([each.get("parts_ms") or {} for each in boundaries])
+            rows.append(PauseRow(line, str(line.lane.get("work") or ""), pauses, parts, {}))
+    return rows
+
+
+def gap_rows(result: Mapping[str, Any], lines: Iterable[Line]) -> list[PauseRow]:
+    """The intervals of a study of batch boundaries."""
+    by_key = {line.key: line for line in lines}
+    return [
+        PauseRow(
+            by_key.get(str(each.get("key"))),
+            str(each.get("work") or ""),
+            [pause for pause in each.get("pauses_ms") or () if is_number(pause)],
+            {name: value for name, value in (each.get("parts_ms") or {}).items() if is_number(value)},
+            each,
+        )
+        for each in (result.get("gap") or {}).get("intervals") or ()
+    ]
+
+
+def matrix_of(groups: Sequence[Group]) -> Matrix:
+    """Lanes against works and rates."""
+    works = list(dict.fromkeys(group.work for group in groups))
+    columns = sorted(groups, key=lambda group: (works.index(group.work), group.rate_per_s or 0))
+    rows: dict[str, dict[int, Line]] = {}
+    for number, group in enumerate(columns):
+        for line in group.lines:
+            rows.setdefault(line.label, {})[number] = line
+    return Matrix(columns, rows)
+
+
+def part_names(rows: Iterable[PauseRow]) -> list[str]:
+    """The parts of all pauses, in the order in which they come."""
+    return list(dict.fromkeys(name for row in rows for name in row.parts))
+
+
+def _medians(parts: Sequence[Parts]) -> dict[str, float]:
+    names = dict.fromkeys(name for each in parts for name in each)
+    found = {name: middle(each.get(name) for each in parts) for name in names}
+    return {name: value for name, value in found.items() if value is not None}

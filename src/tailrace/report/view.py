@@ -1,0 +1,187 @@
+"""A result arranged for reading: everything that the templates need and would not say themselves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tailrace.report import charts, tables
+from tailrace.report.figures import is_number, moment, plain, seconds
+from tailrace.report.headline import Headline, headline_of
+from tailrace.report.lines import Group, Line, groups_of
+
+MOST_CHARTS_AT_ONCE = 12
+"""Beyond this many charts over time, a reader opens those that matter."""
+_STUDIES = {
+    "bench": "Latency benchmark",
+    "sweep": "Latency against the trigger interval",
+    "rates": "The highest sustained rate",
+    "gap": "The pause at a batch boundary",
+    "engines": "Engines side by side",
+    "pipeline": "Latency of a pipeline",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """One result."""
+
+    result: Mapping[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the result says so of itself; silence is no."""
+        return self.result.get("valid") is True
+
+    @property
+    def title(self) -> str:
+        """What was done."""
+        study = str(self.result.get("study") or "bench")
+        profile = self.result.get("profile")
+        return _STUDIES.get(study, study) + (f", profile {profile}" if profile else "")
+
+    @property
+    def setting(self) -> str:
+        """The load in a sentence, as far as it is known."""
+        chosen: Mapping[str, Any] = self.result.get("settings") or {}
+        rates = {group.rate_per_s for group in self.groups}
+        said: list[tuple[str, Callable[[float], str]]] = [
+            ("rate_per_s", lambda value: f"{plain(value)} records/s" if len(rates) < 2 else ""),
+            ("payload_bytes", lambda value: f"{plain(value)} bytes each"),
+            ("partitions", lambda value: f"{plain(value)} partition{'s' if value != 1 else ''}"),
+            ("seconds", lambda value: f"{seconds(value)} measured"),
+            ("warmup_s", lambda value: f"{seconds(value)} of warm-up"),
+            ("runs", lambda value: f"{plain(value)} run{'s' if value != 1 else ''} per lane"),
+        ]
+        return ", ".join(text for key, say in said if is_number(chosen.get(key)) and (text := say(chosen[key])))
+
+    @cached_property
+    def headline(self) -> Headline | None:
+        """The sentence to take along."""
+        return headline_of(self.result)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Lanes that can be compared, together."""
+        return groups_of(self.result)
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """All lanes."""
+        return tuple(line for group in self.groups for line in group.lines)
+
+    @cached_property
+    def styles(self) -> list[Line]:
+        """One line for each look that a lane has."""
+        return list({line.style: line for line in reversed(self.lines)}.values())[::-1]
+
+    def label(self, key: str) -> str:
+        """A lane as its group calls it."""
+        return next((line.label for line in self.lines if line.key == key), key)
+
+    def full_label(self, key: str) -> str:
+        """A lane with its group, where there are several."""
+        found = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
+        if found is None:
+            return key
+        group, line = found
+        return f"{line.label}, {group.title}" if len(self.groups) > 1 else line.label
+
+    def title_of(self, name: str) -> str:
+        """A lane by its name alone."""
+        return next((str(line.lane.get("title") or name) for line in self.lines if line.lane.get("lane") == name), name)
+
+    @cached_property
+    def all_settings(self) -> dict[str, Mapping[str, Any]]:
+        """Of the benchmark, of its clients, and what each lane has beyond its engine's defaults, by whose they are."""
+        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.get("settings") or {}}
+        found |= {f"the {name}": values for name, values in (self.result.get("clients") or {}).items()}
+        for group in self.groups:
+            for line in group.lines:
+                own = line.lane.get("settings") or {}
+                # A lane has the same settings in most groups; where it has others, they are listed apart.
+                name = line.label if found.get(line.label, own) == own else f"{line.label}, {group.title}"
+                found[name] = own
+        return {name: values for name, values in found.items() if values}
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where the result itself comes from."""
+        known = {name: self.result.get(name) for name in ("tool", "commit", "study", "profile", "schema")}
+        when = {"started": moment(self.result.get("started"))} if self.result.get("started") else {}
+        took = {"took": seconds(self.result.get("took_s"))} if is_number(self.result.get("took_s")) else {}
+        return {name: value for name, value in known.items() if value is not None} | when | took
+
+    @cached_property
+    def percentile_charts(self) -> list[tuple[Group, dict[str, Any]]]:
+        """A chart per group that has curves."""
+        made = ((group, charts.percentile_chart(number, group)) for number, group in enumerate(self.groups))
+        return [(group, chart) for group, chart in made if chart is not None]
+
+    @cached_property
+    def timelines(self) -> list[tuple[Group, list[dict[str, Any]]]]:
+        """The charts over time of each group that has them."""
+        made = ((group, charts.timeline_charts(number, group)) for number, group in enumerate(self.groups))
+        return [(group, several) for group, several in made if several]
+
+    @property
+    def many_timelines(self) -> bool:
+        """Whether they are too many to look at all."""
+        return sum(len(several) for _, several in self.timelines) > MOST_CHARTS_AT_ONCE
+
+    @cached_property
+    def sweep_chart(self) -> dict[str, Any] | None:
+        """Latency against the trigger interval."""
+        return charts.sweep_chart(self.result, self.lines)
+
+    @cached_property
+    def ladder_chart(self) -> dict[str, Any] | None:
+        """Latency against the rate."""
+        return charts.ladder_chart(self.result, self.lines)
+
+    @property
+    def charts(self) -> dict[str, dict[str, Any]]:
+        """Every chart of the page by its id."""
+        several = [self.sweep_chart, self.ladder_chart, *(chart for _, chart in self.percentile_charts)]
+        several += [chart for _, timelines in self.timelines for chart in timelines]
+        return {chart["id"]: chart for chart in several if chart is not None}
+
+    @cached_property
+    def spans(self) -> list[tables.SpanRow]:
+        """Where the time goes."""
+        return tables.span_rows(self.lines)
+
+    @cached_property
+    def delays(self) -> list[tables.DelayRow]:
+        """How the load kept to its plan."""
+        return tables.delay_rows(self.lines)
+
+    @cached_property
+    def resources(self) -> list[tables.ResourceRow]:
+        """Processor and memory."""
+        return tables.resource_rows(self.lines)
+
+    @cached_property
+    def processes(self) -> list[str]:
+        """The processes of all rows."""
+        return list(dict.fromkeys(name for row in self.resources for name in row.processes))
+
+    @cached_property
+    def pauses(self) -> list[tables.PauseRow]:
+        """The pauses at batch boundaries; a study of them has rows of its own."""
+        return tables.gap_rows(self.result, self.lines) or tables.pause_rows(self.lines)
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """The parts of all pauses."""
+        return tables.part_names(self.pauses)
+
+    @property
+    def longest(self) -> float:
+        """The longest pause by the sum of its parts: the length of a full bar."""
+        return max((sum(row.parts.values()) for row in self.pauses), default=0)
+
+    @cached_property
+    def matrix(self) -> tables.Matrix | None:
+        """Lanes against works and rates, in the study that is about them."""
+        return tables.matrix_of(self.groups) if self.result.get("study") == "engines" and self.groups else None

@@ -1,0 +1,251 @@
+"""The page as text. How it looks and what its scripts do is tested in a browser, in tests/e2e."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.report import render_report, write_report
+from tailrace.report.figures import NOTHING, TO
+from tailrace.report.page import embedded
+
+from .results import STUDIES, bench_result, engines_result, gap_result, rates_result, sweep_result, void_result
+
+COMMON = ["lanes", "percentiles", "time", "spans", "delay", "resources", "runs", "notes", "settings", "origin"]
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page, as far as the tests ask."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.texts.append(data)
+        elif self._inside[-1] == "script":
+            self.scripts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+    @property
+    def sections(self) -> list[str]:
+        return [str(attributes["id"]) for tag, attributes in self.tags if tag == "section"]
+
+
+@pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
+def test_every_study_has_a_page_that_is_whole(make: Callable[[], dict[str, Any]]) -> None:
+    page = Page(render_report(make()))
+    assert [name for name in COMMON if name not in page.sections] == []
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids)), "two elements with one id"
+    links = [str(attributes["href"]) for tag, attributes in page.tags if tag == "a"]
+    assert [link for link in links if link.removeprefix("#") not in ids] == []
+    charts = {attributes["id"] for _, attributes in page.tags if attributes.get("class") == "chart"}
+    assert charts == set(json.loads(page.scripts[0]))
+
+
+@pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
+def test_the_page_needs_nothing_else(make: Callable[[], dict[str, Any]]) -> None:
+    text = render_report(make())
+    assert not re.findall(r"https?:", text)
+    assert not re.findall(r"url\(|@import", text)
+    page = Page(text)
+    assert not [tag for tag, _ in page.tags if tag in ("link", "img", "iframe", "object", "embed", "base")]
+    assert not [attributes for _, attributes in page.tags if "src" in attributes or "srcset" in attributes]
+    assert "Permission is hereby granted" in text, "the licence of what others wrote"
+    assert "HISTOGRAM" not in text, "raw histograms stay in result.json"
+
+
+@pytest.mark.parametrize(
+    ("make", "own"),
+    [
+        (bench_result, {"ratios", "pauses", "unavailable"}),
+        (sweep_result, {"sweep", "pauses"}),
+        (rates_result, {"rates"}),
+        (gap_result, {"gap"}),
+        (engines_result, {"engines", "unavailable"}),
+    ],
+)
+def test_a_study_has_its_own_sections(make: Callable[[], dict[str, Any]], own: set[str]) -> None:
+    assert set(Page(render_report(make())).sections) - set(COMMON) == own
+
+
+def test_the_verdict_comes_first() -> None:
+    valid, void = render_report(bench_result()), render_report(void_result())
+    assert "<title>Valid: Latency benchmark, profile full, 15 November 2026" in valid
+    assert "<title>Void: Latency benchmark" in void
+    assert valid.index("✓ Valid") < valid.index("<h1>")
+    assert void.index("✗ Void") < void.index("<h1>")
+    assert "real time, run 2: 120 records never arrived" in Page(void).text
+
+
+def test_silence_on_validity_is_void() -> None:
+    assert "✗ Void" in render_report({})
+
+
+def test_the_headline_has_its_spread() -> None:
+    text = Page(render_report(bench_result())).text
+    assert re.search(r"real time is \d+ times faster than micro-batch, every 500 ms\.", text)
+    assert re.search(rf"Over 3 runs: \d+{TO}\d+ times", text)
+
+
+def test_lost_and_repeated_stand_out_and_problems_are_listed() -> None:
+    void = render_report(void_result())
+    assert '<strong class="bad">120</strong>' in void
+    assert '<strong class="bad">7</strong>' in void
+    assert "p99 publish delay is 31 % of p99" in void
+    assert 'class="bad"' not in render_report(bench_result())
+
+
+def test_a_percentile_that_is_not_known_is_a_dash_that_says_why() -> None:
+    found = re.findall(r'<span class="none" title="([^"]+)">', render_report(void_result()))
+    assert "too few samples lie beyond it" in found
+    assert ">None<" not in render_report(void_result())
+    assert ">nan<" not in render_report(void_result())
+
+
+def test_what_was_declined_or_refused_is_said() -> None:
+    text = Page(render_report(bench_result())).text
+    assert "populations differ, so no ratio" in text
+    assert "Quix Streams, tuned : pip refused (no wheel for this Python)" in text
+
+
+def test_settings_versions_machine_and_command_are_there() -> None:
+    text = Page(render_report(bench_result())).text
+    for words in ("payload_bytes", "linger.ms", "message.timestamp.type", "pyspark", "Some CPU", "9f8828155d2c",
+                  "tailrace bench --profile full", "spark.sql.streaming.stateStore.rocksdb.memtable"):  # fmt: skip
+        assert words in text, words
+
+
+def test_the_matrix_marks_the_lowest_engine_and_leaves_out_the_floor() -> None:
+    text = render_report(engines_result())
+    matrix = text[text.index('<section id="engines"') : text.index('<section id="lanes"')]
+    rows = {row.group(1): row.group(0) for row in re.finditer(r'<tr><th scope="row">.*?<span>([^<]+)</span>.*', matrix)}
+    assert "<strong>" not in rows["Kafka alone"]
+    assert sum(row.count("<strong>") for row in rows.values()) == 9
+    assert rows["PyFlink, process mode"].count("not measured") == 2 * 6
+
+
+def test_many_charts_over_time_wait_to_be_opened() -> None:
+    opened = "<details>\n<summary>"
+    assert render_report(engines_result()).count(opened) == 9
+    assert opened not in render_report(bench_result())
+
+
+@pytest.mark.parametrize("missing", [*bench_result(), "nothing"])
+def test_half_a_result_has_a_page_too(missing: str) -> None:
+    result = bench_result()
+    result.pop(missing, None)
+    assert "origin" in Page(render_report(result)).sections
+
+
+def test_a_section_without_data_is_left_out() -> None:
+    result = bench_result()
+    for name in ("ratios", "declined", "unavailable", "runs", "notes", "settings", "clients"):
+        del result[name]
+    for lane in result["lanes"].values():
+        lane["settings"] = {}
+    assert Page(render_report(result)).sections == ["lanes", "origin"]
+    assert Page(render_report({})).sections == []
+
+
+@pytest.mark.parametrize("missing", [*bench_result()["runs"][0]])
+def test_half_a_run_is_enough(missing: str) -> None:
+    result = bench_result()
+    for run in result["runs"]:
+        del run[missing]
+    assert "lanes" in Page(render_report(result)).sections
+
+
+@pytest.mark.parametrize("missing", [*bench_result()["lanes"]["floor"]])
+def test_half_a_lane_is_enough(missing: str) -> None:
+    result = bench_result()
+    for lane in result["lanes"].values():
+        del lane[missing]
+    assert "lanes" in Page(render_report(result)).sections
+
+
+def test_null_for_every_figure_of_a_run_is_no_obstacle() -> None:
+    result = bench_result()
+    for run in result["runs"]:
+        run["result"] = dict.fromkeys(run["result"])
+        run |= {"spans_ms": None, "mean_ms": None, "timeline": None, "percentiles": None, "boundaries": None}
+    for lane in result["lanes"].values():
+        lane |= {name: None for name in lane if name.endswith("_ms")}
+    page = Page(render_report(result))
+    assert "percentiles" not in page.sections
+    assert "time" not in page.sections
+    assert NOTHING in page.text
+
+
+def test_values_are_text_whatever_they_contain() -> None:
+    result = json.loads(json.dumps(bench_result()).replace("real time", json.dumps(NASTY)[1:-1]))
+    result |= {"notes": [NASTY], "verdict": [NASTY], "command": NASTY, "declined": [NASTY], "tool": NASTY}
+    result["settings"][NASTY] = NASTY
+    result["lanes"][NASTY] = result["lanes"]["realtime"] | {"work": NASTY}
+    result["unavailable"] = [{"lane": NASTY, "title": NASTY, "what": NASTY, "why": NASTY}]
+    plain, nasty = Page(render_report(bench_result())), Page(render_report(result))
+    assert [tag for tag, _ in nasty.tags if tag in ("script", "img")] == [
+        tag for tag, _ in plain.tags if tag in ("script", "img")
+    ]
+    assert not [name for _, attributes in nasty.tags for name in attributes if name.startswith("on")]
+    assert NASTY in nasty.text
+    assert NASTY in json.loads(nasty.scripts[0])["chart-percentiles-0"]["series"][-1]["label"]
+
+
+def test_embedded_json_is_the_same_json() -> None:
+    value = {"a": [NASTY, "\u2028", None, 1.5, True], "b": {}}
+    text = embedded(value)
+    assert json.loads(text) == value
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(embedded([math.nan, math.inf, 1.0])) == [None, None, 1.0]
+
+
+def test_only_these_scripts_run() -> None:
+    text = render_report(bench_result())
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    assert policy.startswith("default-src &#39;none&#39;; ")
+    assert policy.count("sha256-") == 3
+    scripts = policy.split("script-src")[1].split(";")[0]
+    assert "unsafe" not in scripts
+
+
+def test_a_report_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(bench_result(), path)
+    assert path.read_text(encoding="utf-8") == render_report(bench_result())
+    write_report(void_result(), path)
+    assert "✗ Void" in path.read_text(encoding="utf-8")
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_report_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with pytest.raises(AttributeError):
+        write_report({"lanes": [1]}, path)  # type: ignore[dict-item]
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
