@@ -148,6 +148,31 @@ def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFr
     return DataFrame(made, frame.sparkSession)
 
 
+@dataclass(frozen=True)
+class TaskTimes:
+    """When the tasks of a batch started and ended, in milliseconds of the wall clock."""
+
+    submitted: int
+    first_start: int
+    last_start: int
+    first_end: int
+    last_end: int
+
+
+class BatchTimes:
+    """Notes when the tasks of a query's batches start and end, from now on."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        spark = SparkSession.builder.getOrCreate()
+        self._times = _tailrace(spark).BatchTimes(spark.sparkContext._jsc.sc(), str(query.id))
+        self._times.open()
+
+    def of(self, batch: int) -> TaskTimes | None:
+        """A batch's; None where it is not known."""
+        found = list(self._times.of(batch))
+        return TaskTimes(*map(int, found)) if found else None
+
+
 class BatchWatch:
     """Knows which batch of a query runs, and can end the query after it."""
 

@@ -1,8 +1,13 @@
 """The process of a lane's engine."""
 
+import contextlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 from tailrace.bench.lane import Command
 from tailrace.errors import MeasurementFailed
@@ -45,9 +50,55 @@ class LaneProcess:
             detail="\n".join(printed[-_SHOWN_LINES:]),
         )
 
+    def kill(self) -> None:
+        """End it as a crash would: at once and without a word."""
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                child.kill()
+        self._process.stop()
+
     def stop(self) -> None:
         """End it."""
         self._process.stop(timeout_s=_GRACE_S + 20)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class KilledOnce:
+    """A lane's engine that is killed in the middle of a run and started again on what it had saved."""
+
+    def __init__(self, start: Callable[[int], LaneProcess], kill_at: Callable[[], float]) -> None:
+        """Start it.
+
+        Args:
+            start: Starts the process, for the first or the second time.
+            kill_at: The moment to kill it, on the monotonic clock; infinite as long as it is not known.
+        """
+        self._start = start
+        self._kill_at = kill_at
+        self._process = start(1)
+        self.killed_ns: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The root of its process tree."""
+        return self._process.pid
+
+    def require_running(self) -> None:
+        """Kill it when its time has come; see that it runs otherwise."""
+        if self.killed_ns is None and time.monotonic() >= self._kill_at():
+            self._process.kill()
+            self.killed_ns = time.time_ns()
+            self._process = self._start(2)
+        self._process.require_running()
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.stop()
 
     def __enter__(self) -> Self:
         return self

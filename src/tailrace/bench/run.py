@@ -2,22 +2,26 @@
 
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.bench.audit import audit
+import numpy as np
+
+from tailrace.bench.audit import Audit, audit, read_stamps
 from tailrace.bench.boundaries import boundaries, read_progress
 from tailrace.bench.lane import Cell, Lane
-from tailrace.bench.measure import Measurement, NoEngine, Plan, Show, measure
-from tailrace.bench.process import LaneProcess
-from tailrace.bench.verdict import Checks, problems
+from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan, Show, measure
+from tailrace.bench.process import KilledOnce, LaneProcess
+from tailrace.bench.verdict import Checks, fell_behind, problems
 from tailrace.bench.work import Work
 from tailrace.kafka.topics import ClientConfig, create_topic
 from tailrace.latency.distribution import growth_ms_per_s, hdr_histogram, percentile_curve, timeline
 from tailrace.latency.lane import LaneResult, lane_result
 from tailrace.traffic.arrivals import Arrivals
+from tailrace.traffic.probe import ByLineage
 
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
 """The broker's own clock in both topics, so that the spans before and after the engine can be told apart."""
@@ -67,6 +71,8 @@ class CellPlan:
     title: str
     settings: Mapping[str, str] = field(default_factory=dict)
     needs_boundaries: int = 0
+    kill_after_s: float | None = None
+    """When the engine is killed and started again, in seconds after its first result."""
 
     @property
     def merges(self) -> bool:
@@ -90,28 +96,63 @@ def run_cell(bench: Bench, cell: CellPlan, show: Show) -> dict[str, Any]:
     )
     processes = {"broker": bench.broker_pid} if bench.broker_pid is not None else {}
     try:
-        if (command := cell.lane.command(given)) is None:
+        if cell.lane.command(given) is None:
             seen = measure(cell.plan, bench.client, (source, source), NoEngine(), show, processes=processes)
-        else:
-            given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
-            command = cell.lane.command(given) or command
-            with LaneProcess(cell.lane.name, command, folder / "lane.log") as process:
-                processes = {"engine": process.pid, **processes}
-                topics = (source, given.sink)
-                seen = measure(cell.plan, bench.client, topics, process, show, processes=processes, merges=cell.merges)
-        return _line(bench, cell, given, seen)
+            return _line(bench, cell, given, seen)
+        given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
+        moment = KillMoment(cell.kill_after_s, show)
+        with _engine(cell, given, moment) as engine:
+            processes = {"engine": engine.pid, **processes}
+            topics = (source, given.sink)
+            seen = measure(
+                cell.plan, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges
+            )
+            killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None
+        return _line(bench, cell, given, seen, killed_ns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _line(bench: Bench, cell: CellPlan, given: Cell, seen: Measurement) -> dict[str, Any]:
-    measured = seen.arrivals.within(seen.first, seen.end)
+class KillMoment:
+    """Knows when an engine is to be killed: some time after its first result, which is when the warm-up begins."""
+
+    def __init__(self, after_s: float | None, show: Show) -> None:
+        self._after_s = after_s
+        self._show = show
+        self._at = float("inf")
+
+    def show(self, moment: Moment) -> None:
+        """Pass on where the measurement is."""
+        if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
+            self._at = time.monotonic() + self._after_s
+        self._show(moment)
+
+    def __call__(self) -> float:
+        """The moment, on the monotonic clock."""
+        return self._at
+
+
+def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | KilledOnce:
+    command = cell.lane.command(given)
+    if command is None:
+        raise AssertionError("a lane has an engine or it has not")
+
+    def start(attempt: int) -> LaneProcess:
+        return LaneProcess(cell.lane.name, command, given.folder / f"lane-{attempt}.log")
+
+    return start(1) if cell.kill_after_s is None else KilledOnce(start, moment)
+
+
+def _line(bench: Bench, cell: CellPlan, given: Cell, seen: Measurement, killed_ns: int | None = None) -> dict[str, Any]:
+    own = isinstance(cell.plan.known_by, ByLineage)
+    arrivals = by_stamps(seen.arrivals, read_stamps(bench.client, given.source)) if own else seen.arrivals
+    measured = arrivals.within(seen.first, seen.end)
     firsts = measured.firsts()
-    result = _result(seen, measured, firsts, merges=cell.merges)
+    result = _result(seen, measured, firsts, partial=cell.merges or own)
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
-    found = audit(cell.work, bench.client, given.source, given.sink, seen)
+    found = Audit(0, 0, 0, None) if own else audit(cell.work, bench.client, given.source, given.sink, seen)
     held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
-    checks = Checks(cell.merges, cell.needs_boundaries)
+    checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None)
     told = problems(seen, result, found, growth, len(held), checks)
     return {
         "key": cell.key,
@@ -119,15 +160,39 @@ def _line(bench: Bench, cell: CellPlan, given: Cell, seen: Measurement) -> dict[
         "work": str(cell.work),
         "rate_per_s": cell.plan.flow.rate_per_s,
         "result": result.as_json(),
-        "merged": seen.end - seen.first - len(firsts) if cell.merges else 0,
+        "merged": seen.end - seen.first - len(firsts) if cell.merges or own else 0,
         **figures(seen, firsts, growth),
         "spans_ms": found.spans_ms,
         "boundaries": held,
+        "kill": None if killed_ns is None else _recovery(seen, killed_ns),
         "output_checked": found.checked,
         "output_wrong": found.wrong,
+        "fell_behind": fell_behind(seen, result, growth),
         "valid": not told,
         "problems": told,
     }
+
+
+def _recovery(seen: Measurement, killed_ns: int) -> dict[str, Any]:
+    """What a kill cost: how long nothing came out, and how many records came out a second time."""
+    ordered = np.sort(seen.arrivals.received_ns)
+    after = ordered[ordered > killed_ns]
+    everything = seen.arrivals
+    return {
+        "at_s": round((killed_ns - seen.first_ns) / 1e9, 2),
+        "silent_s": round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
+        "replayed": len(everything) - len(everything.firsts()),
+    }
+
+
+def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arrivals:
+    """Results known by their source record's place, renumbered by what the load wrote into that record."""
+    known = np.array([int(place) in stamps for place in arrivals.numbers], dtype=bool)
+    kept = arrivals.where(known)
+    pairs = [stamps[int(place)] for place in kept.numbers]
+    numbers = np.array([number for number, _ in pairs], dtype=np.int64)
+    sent_ns = np.array([sent for _, sent in pairs], dtype=np.int64)
+    return Arrivals(numbers, sent_ns, kept.received_ns, arrivals.ready_ns)
 
 
 def figures(seen: Measurement, firsts: Arrivals, growth: float) -> dict[str, Any]:
@@ -151,6 +216,8 @@ def figures(seen: Measurement, firsts: Arrivals, growth: float) -> dict[str, Any
     }
 
 
-def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, merges: bool) -> LaneResult:
-    expected = len(firsts) if merges else seen.end - seen.first
-    return lane_result(firsts.latency_ns, expected=expected, duplicated=len(measured) - len(firsts))
+def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
+    """The percentiles; where not every record has a result of its own, none is missed."""
+    expected = len(firsts) if partial else seen.end - seen.first
+    duplicated = 0 if partial else len(measured) - len(firsts)
+    return lane_result(firsts.latency_ns, expected=expected, duplicated=duplicated)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tailrace.pipeline import Pipeline
+
 _POLL_S = 0.5
 
 
@@ -35,12 +37,14 @@ class SparkSettings:
         trigger: ``realtime``, ``microbatch`` or ``continuous``.
         conf: Settings of the context.
         checkpoint_every_s: How often real time saves its progress, where the lane needs a time of its own.
+        pipeline: The user's pipeline that runs instead of the work.
     """
 
     tailrace: bool
     trigger: str
     conf: Mapping[str, str] = field(default_factory=dict)
     checkpoint_every_s: float | None = None
+    pipeline: str | None = None
 
 
 def spark_command(settings: SparkSettings, cell: Cell) -> Command:
@@ -60,23 +64,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     runs = _tailrace_query if settings.tailrace else _stock_query
     with runs(settings, cell) as (query, raise_if_failed):
-        _follow(query, raise_if_failed, None if settings.trigger == "microbatch" else cell.events, ended)
+        times = _task_times(query) if settings.tailrace else None
+        _follow(query, raise_if_failed, None if settings.trigger == "microbatch" else cell.events, ended, times)
 
 
 @contextmanager
 def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["StreamingQuery", Callable[[], None]]]:
-    from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
+    from tailrace.pipeline import Mode
     from tailrace.runtime.options import RunOptions
     from tailrace.runtime.start import start_pipeline
     from tailrace.spark_session import end_session
 
-    pipeline = Pipeline(
-        name=f"bench-{cell.work}",
-        source=KafkaSource(cell.source, SCHEMA),
-        transform=transform_of(cell.work),
-        sink=KafkaSink(cell.sink, key="key"),
-        dead_letters=f"{cell.sink}.dead-letters",
-    )
+    pipeline = _users_pipeline(settings.pipeline, cell) if settings.pipeline else _pipeline_of(cell)
     options = RunOptions(
         Mode(settings.trigger),
         cell.bootstrap_servers,
@@ -90,6 +89,31 @@ def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["Stre
             yield running.query, running.raise_if_failed
     finally:
         end_session()
+
+
+def _pipeline_of(cell: Cell) -> "Pipeline":
+    from tailrace.pipeline import KafkaSink, KafkaSource, Pipeline
+
+    return Pipeline(
+        name=f"bench-{cell.work}",
+        source=KafkaSource(cell.source, SCHEMA),
+        transform=transform_of(cell.work),
+        sink=KafkaSink(cell.sink, key="key"),
+        dead_letters=f"{cell.sink}.dead-letters",
+    )
+
+
+def _users_pipeline(spec: str, cell: Cell) -> "Pipeline":
+    """The user's pipeline between the topics of this run."""
+    from tailrace.runtime.loader import load_pipeline
+
+    given = load_pipeline(spec)
+    return replace(
+        given,
+        source=replace(given.sources[0], topics=cell.source, pattern=None, starting="earliest"),
+        sink=replace(given.sink, topic=cell.sink, topic_column=None),
+        dead_letters=f"{cell.sink}.dead-letters" if given.malformed == "dead-letter" else None,
+    )
 
 
 @contextmanager
@@ -161,8 +185,25 @@ def _raise_failure(query: "StreamingQuery") -> None:
         raise failed
 
 
+def _task_times(query: "StreamingQuery") -> Callable[[int], dict[str, int] | None]:
+    """When the tasks of a batch started and ended, as Tailrace's engine saw it."""
+    from tailrace.engine import BatchTimes
+
+    watched = BatchTimes(query)
+
+    def of(batch: int) -> dict[str, int] | None:
+        found = watched.of(batch)
+        return asdict(found) if found is not None else None
+
+    return of
+
+
 def _follow(
-    query: "StreamingQuery", raise_if_failed: Callable[[], None], events: Path | None, ended: threading.Event
+    query: "StreamingQuery",
+    raise_if_failed: Callable[[], None],
+    events: Path | None,
+    ended: threading.Event,
+    task_times: Callable[[int], dict[str, int] | None] | None,
 ) -> None:
     """Write down each batch that was completed, where that is seldom, until told to end."""
     noted = -1
@@ -170,13 +211,18 @@ def _follow(
         if not query.isActive:
             raise_if_failed()
             sys.exit("the query ended by itself")
-        if events is None:
-            continue
-        for progress in map(dict, query.recentProgress):
-            if progress["batchId"] > noted:
-                noted = progress["batchId"]
-                with events.open("a") as file:
-                    file.write(json.dumps(progress, default=str) + "\n")
+        for progress in query.recentProgress if events is not None else ():
+            told = json.loads(progress.json)
+            if told["batchId"] > noted:
+                noted = told["batchId"]
+                told["tasks"] = task_times(noted) if task_times is not None else None
+                _append(events, told)
+
+
+def _append(events: Path | None, told: dict[str, Any]) -> None:
+    if events is not None:
+        with events.open("a") as file:
+            file.write(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ class Study:
         profile: The name of the profile, if one was used.
         notes: What a reader has to know.
         add: What the study adds to the result, from the result itself.
+        skips: Why a cell need not be measured, given the runs so far; nothing where it is to be measured.
+        may_fall_behind: Whether a lane that cannot keep up is a finding, not a fault of the study.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Study:
     profile: str | None = None
     notes: Sequence[str] = ()
     add: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda _result: {})
+    skips: Callable[[CellPlan, Sequence[Run]], str] = field(default=lambda _cell, _runs: "")
+    may_fall_behind: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -79,6 +83,9 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
         screen.say(f"Going on with {out}: {len(kept.lines)} of {len(order)} runs are done")
     for number, (run, cell) in enumerate(order, start=1):
         if kept.has(cell.key, run):
+            continue
+        if why := study.skips(cell, kept.lines):
+            screen.say(f"  {cell.title}, {cell.plan.flow.rate_per_s:,.0f}/s: left out, {why}")
             continue
         screen.overall(f"run {number} of {len(order)}")
         line = _measured(bench, cell, screen)
@@ -126,6 +133,8 @@ def failed_run(cell: CellPlan, failed: MeasurementFailed) -> dict[str, Any]:
         "output_checked": 0,
         "output_wrong": 0,
         "lag_per_s": None,
+        "kill": None,
+        "fell_behind": False,
         "histogram": None,
         "valid": False,
         "problems": [f"{failed.what}: {failed.why}" if failed.why else failed.what],
@@ -138,9 +147,11 @@ def assemble(
 ) -> dict[str, Any]:
     """The part of a result that is about its figures."""
     by_key = {cell.key: [run for run in runs if run["key"] == cell.key] for cell in cells}
+    cells = [cell for cell in cells if by_key[cell.key]]
     lanes = {cell.key: lane_object(cell, by_key[cell.key]) for cell in cells}
     ratios, declined = _ratios(study, cells, by_key)
-    valid, told = verdict(runs, unavailable)
+    judged = [run for run in runs if not (study.may_fall_behind and run["fell_behind"])]
+    valid, told = verdict(judged, unavailable)
     return {
         "study": study.name,
         "profile": study.profile,

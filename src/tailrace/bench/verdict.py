@@ -22,6 +22,8 @@ class Checks:
     """Whether one result may stand for several records."""
     boundaries: int = 0
     """How many batch boundaries the window must hold."""
+    replays: bool = False
+    """Whether the engine is killed in the window, so that records come out twice and late."""
 
 
 def problems(
@@ -29,13 +31,18 @@ def problems(
 ) -> list[str]:
     """Why the run is void, a sentence each; none where it is valid."""
     told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
-    seconds = (seen.end_ns - seen.first_ns) / 1e9
-    grown = growth_ms_per_s * seconds
-    if grown > max(GROWTH_MS, 2 * (result.p50_ms or 0.0) / 3):
+    grown = growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
+    if fell_behind(seen, result, growth_ms_per_s) and not checks.replays:
         told.append(f"the lane fell behind: latency grew by {grown:,.0f} ms over the window")
     if held < checks.boundaries:
         told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
     return told
+
+
+def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float) -> bool:
+    """Whether latency grew over the window by more than chance."""
+    grown = growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
+    return grown > max(GROWTH_MS, 2 * (result.p50_ms or 0.0) / 3)
 
 
 def _load_problems(seen: Measurement) -> list[str]:
@@ -64,7 +71,7 @@ def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[s
     told = []
     if result.lost and not checks.merges:
         told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
-    if result.duplicated:
+    if result.duplicated and not checks.replays:
         told.append(f"{result.duplicated:,} records came out more than once")
     if found.strangers:
         told.append(f"{found.strangers:,} results belong to records that this run never sent: a stale topic")

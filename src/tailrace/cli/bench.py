@@ -211,6 +211,105 @@ def engines(
     _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
 
 
+@app.command("rates")
+def rates(
+    context: typer.Context,
+    *,
+    ladder: Annotated[str, typer.Option(help="Rates, with commas between them.")] = (
+        "10,100,500,1000,2000,4000,8000,12000,16000,24000"
+    ),
+    bound: Annotated[float, typer.Option(help="The 99th percentile must be below so many milliseconds.", min=1)] = 100,
+    work: Work = None,
+    lanes: Lanes = "realtime",
+    seconds: Seconds = 20,
+    warmup: Warmup = 15,
+    runs: Runs = None,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """The highest rate that each lane sustains with its 99th percentile below a bound."""
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies.rates import rates_study
+
+    options = options_of("article", {**context.obj, **_given(locals())})
+    rungs = [float(number) for number in _whole_numbers(ladder, "--ladder")]
+    _run(rates_study(options, rungs, bound), options, out, bootstrap_servers, as_json=json)
+
+
+@app.command("gap")
+def gap(
+    context: typer.Context,
+    *,
+    intervals: Annotated[str, typer.Option(help="Checkpoint intervals in seconds.")] = "5,10,30",
+    kills: Annotated[bool, typer.Option(help="Whether to kill the engine, too, and see what is replayed.")] = True,
+    rate: Rate = 1000,
+    seconds: Seconds = 30,
+    warmup: Warmup = 20,
+    runs: Runs = None,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """What a checkpoint costs in real time, part by part, and what its interval means after a crash."""
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies.gap import gap_study
+
+    options = options_of("article", {**context.obj, **_given(locals())})
+    chosen = _whole_numbers(intervals, "--intervals")
+    _run(gap_study(options, chosen, kills=kills), options, out, bootstrap_servers, as_json=json)
+
+
+@app.command("pipeline", hidden=True)
+def pipeline(
+    context: typer.Context,
+    spec: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    *,
+    generator: Annotated[
+        str | None, typer.Option(help="FILE:FUNCTION that makes the records: function(0), function(1), ...")
+    ] = None,
+    replay: Annotated[str | None, typer.Option(help="A topic whose records are sent again.")] = None,
+    replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
+    replay_limit: Annotated[int, typer.Option(help="How many of its records.", min=1)] = 100_000,
+    rate: Rate = None,
+    seconds: Seconds = None,
+    warmup: Warmup = None,
+    partitions: Partitions = None,
+    checkpoint_every: CheckpointEvery = None,
+    trigger_every: TriggerEvery = None,
+    runs: Runs = None,
+    shape: Shape = None,
+    out: Out = None,
+    bootstrap_servers: Servers = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """A pipeline of yours, in both modes, on records that you name."""
+    import tempfile
+
+    from tailrace.bench.options import options_of
+    from tailrace.bench.studies import pipeline as own
+    from tailrace.errors import OptionRefused
+    from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+
+    if (generator is None) == (replay is None):
+        raise OptionRefused(
+            "the benchmark does not know what to send",
+            fix="--generator FILE:FUNCTION, or --replay TOPIC; one of the two",
+        )
+    options = options_of("article", {**context.obj, **_given(locals())})
+    with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:
+        if generator is not None:
+            records: Any = own.generator(generator)
+        else:
+            servers = resolve_bootstrap_servers(replay_from)
+            records = own.replay(servers, replay or "", replay_limit, Path(folder))
+        study = own.pipeline_study(spec, options, records)
+        _run(study, options, out, bootstrap_servers, as_json=json)
+
+
 def _whole_numbers(text: str, what: str) -> list[int]:
     from tailrace.errors import OptionRefused
 

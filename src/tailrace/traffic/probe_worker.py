@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from tailrace.latency.clock import Clock
 from tailrace.latency.lane import percentile_ms
 from tailrace.traffic.arrivals import Arrivals, origin_number, save_arrivals
+from tailrace.traffic.load_worker import SENT_HEADER
 from tailrace.traffic.worker import Orders
 
 CONSUMER = {
@@ -131,6 +132,8 @@ def _by_fields(number: str, sent_ns: str) -> Identify:
 def _by_lineage(message: Message) -> tuple[int, int]:
     """The place of the source record; its time is that of its event, in milliseconds, until the place is looked up."""
     headers = dict(message.headers() or ())
+    if SENT_HEADER in headers:  # a record of the load itself, where no engine is between
+        return origin_number(message.partition() or 0, message.offset() or 0), int(headers[SENT_HEADER] or 0)
     partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
     number = origin_number(int(partition), int(offset)) if partition is not None and offset is not None else -1
     return number, int(headers.get("tailrace.event_time") or 0) * 1_000_000

@@ -38,4 +38,5 @@ def engines_study(
         options.runs,
         settings,
         notes=[_FAIRNESS],
+        may_fall_behind=True,
     )

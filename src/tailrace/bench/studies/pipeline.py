@@ -1,0 +1,108 @@
+"""``tailrace bench FILE``: a user's own pipeline, in both modes, on records that they name."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+from tailrace.bench.lanes.floor import Floor
+from tailrace.bench.lanes.spark import SparkLane
+from tailrace.bench.options import BenchOptions
+from tailrace.bench.run import CellPlan
+from tailrace.bench.spark_lane import SparkSettings
+from tailrace.bench.study import Study
+from tailrace.bench.work import Work
+from tailrace.errors import OptionRefused, PipelineNotFound
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.records import read_records
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.runtime.loader import load_pipeline
+from tailrace.traffic.makers import Generated, Records, load_function, save_for_replay
+from tailrace.traffic.probe import ByLineage
+
+_NO_LOSSES = (
+    "Results are traced to their records by the lineage in their headers. A record that the pipeline filters out has "
+    "none, so nothing is said here about losses."
+)
+_TITLES = {Mode.MICROBATCH: "micro-batch", Mode.REALTIME: "real time"}
+
+
+def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
+    """The pipeline in micro-batch and real time, beside Kafka alone."""
+    pipeline = load_pipeline(spec)
+    require_measurable(pipeline)
+    cells = [_with_records(options.cell(Floor()), records)]
+    for mode in (Mode.MICROBATCH, Mode.REALTIME):
+        lane = SparkLane(
+            str(mode),
+            f"{pipeline.name}, {_TITLES[mode]}",
+            frozenset({Work.STATELESS}),
+            SparkSettings(tailrace=True, trigger=str(mode), pipeline=_absolute(spec)),
+        )
+        cells.append(_with_records(options.cell(lane), records))
+    return Study(
+        "pipeline",
+        cells,
+        options.runs,
+        {**options.as_settings(), "pipeline": spec, "records": type(records).__name__.lower()},
+        notes=[_NO_LOSSES],
+    )
+
+
+def require_measurable(pipeline: Pipeline) -> None:
+    """Refuse what this benchmark cannot feed or trace.
+
+    Raises:
+        OptionRefused: It has several sources, or its results say nothing of their origin.
+    """
+    if len(pipeline.sources) > 1:
+        raise OptionRefused(
+            f"pipeline {pipeline.name!r} has {len(pipeline.sources)} sources",
+            why="the benchmark sends records to one topic",
+            fix="measure a pipeline with one source",
+        )
+    if not pipeline.lineage:
+        raise OptionRefused(
+            f"pipeline {pipeline.name!r} has lineage=False",
+            why="a result is traced to the record that caused it by the headers that lineage writes",
+            fix="measure it with lineage=True; what lineage costs is in docs/concepts/lineage.md",
+        )
+
+
+def generator(text: str) -> Generated:
+    """The generator that ``FILE:FUNCTION`` names.
+
+    Raises:
+        PipelineNotFound: There is none.
+    """
+    file, _, function = text.rpartition(":")
+    if not file:
+        raise PipelineNotFound(f"{text!r} names no generator", fix="name it as FILE:FUNCTION")
+    load_function(file, function)
+    return Generated(str(Path(file).absolute()), function)
+
+
+def replay(servers: str, topic: str, limit: int, folder: Path) -> Records:
+    """The first records of a topic, to be sent again and again.
+
+    Raises:
+        OptionRefused: There is none.
+    """
+    found = [
+        (record.key, record.value)
+        for record in itertools.islice(read_records(plain_client(servers), topic), limit)
+        if record.value is not None
+    ]
+    if not found:
+        raise OptionRefused(f"topic {topic!r} has no records to replay", fix="name another topic, or --generator")
+    folder.mkdir(parents=True, exist_ok=True)
+    return save_for_replay(found, folder / "replay.npz")
+
+
+def _with_records(cell: CellPlan, records: Records) -> CellPlan:
+    known_by = ByLineage()
+    return replace(cell, plan=replace(cell.plan, flow=replace(cell.plan.flow, records=records), known_by=known_by))
+
+
+def _absolute(spec: str) -> str:
+    file, colon, name = spec.partition(":")
+    return f"{Path(file).absolute()}{colon}{name}" if file.endswith(".py") else spec
