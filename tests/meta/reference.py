@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tailrace import errors
-from tailrace.demo.screen import ms
+from tailrace.bench.screen import ms
 from tailrace.tuning import REFUSALS, SETTINGS, SHUFFLE_PARTITIONS
 
 ROOT = Path(__file__).parents[2]
