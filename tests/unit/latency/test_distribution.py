@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -66,7 +66,7 @@ def test_a_timeline_counts_every_sample_of_the_window_once(offsets: list[int], s
     assert sum(shown["count"]) == len(offsets)
     assert len(shown["count"]) == len(shown["p50_ms"]) == len(shown["max_ms"]) == int(np.ceil(10.0 / step_s))
     for number, (count, p50) in enumerate(zip(shown["count"], shown["p50_ms"], strict=True)):
-        inside = [at for at in offsets if number * step_s * S <= at < (number + 1) * step_s * S]
+        inside = [at for at in offsets if at // round(step_s * S) == number]
         assert count == len(inside)
         assert (p50 is None) == (not inside)
 
@@ -104,13 +104,13 @@ def test_too_few_samples_or_all_at_once_tell_no_growth() -> None:
     assert growth_ms_per_s(np.full(50, START, dtype=np.int64), ms(*range(50))) == 0.0
 
 
+@settings(max_examples=20)
 @given(latency_ns=hnp.arrays(np.int64, st.integers(1, 200), elements=st.integers(1_000, 500 * S)))
 def test_a_histogram_decodes_to_the_same_counts_and_to_values_of_three_figures(latency_ns: Nanoseconds) -> None:
     decoded = HdrHistogram.decode(hdr_histogram(latency_ns))
     assert decoded.get_total_count() == len(latency_ns)
-    values = [
-        at.value_iterated_to for at in decoded.get_recorded_iterator() for _ in range(at.count_at_value_iterated_to)
-    ]
+    recorded = decoded.get_recorded_iterator()
+    values = [at.value_iterated_to for at in recorded for _ in range(at.count_at_value_iterated_to)]
     assert values == pytest.approx(np.sort(latency_ns // 1000).tolist(), rel=1e-3)
 
 
