@@ -88,7 +88,8 @@ class _Sender:
     def _send_burst(self, count: int) -> None:
         """Records before the plan's first, all at once and numbered below zero: they warm up what they pass."""
         for sequence in range(-count, 0):
-            self._produce(sequence, self.clock.now_ns())
+            # Times only grow with numbers, also where this process was slow to start: an aggregate takes the greatest.
+            self._produce(sequence, min(self.clock.now_ns(), self.plan.start_ns))
 
     def _obey(self) -> None:
         for order in self.orders.take():
