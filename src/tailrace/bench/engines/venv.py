@@ -38,7 +38,9 @@ def venv_python(engine: Engine) -> Path:
 
 def site_packages(engine: Engine) -> Path:
     """Where the environment has its packages."""
-    return next(iter((_folder(engine) / "lib").glob("python3.*/site-packages")))
+    for found in (_folder(engine) / "lib").glob("python3.*/site-packages"):
+        return found
+    raise engine.refused("its Python environment is not there any more", "try again")
 
 
 def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announce) -> None:
