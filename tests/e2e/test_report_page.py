@@ -224,6 +224,8 @@ def test_paper_is_white_and_has_the_charts(open_report: Open) -> None:
     reader.page.emulate_media(media="print", color_scheme="dark")
     ink = reader.ink()
     assert {name: part for name, part in ink.items() if part < 0.01} == {}
+    dots = reader.page.evaluate("document.querySelector('#chart-percentiles-0 canvas').width")
+    assert dots > 2000, "as sharp as paper wants it"
     assert reader.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     muted = reader.page.evaluate("getComputedStyle(document.body).getPropertyValue('--muted')")
     assert muted in {each["colour"] for each in reader.page.evaluate("window.painted")}, "dark ink on white"
