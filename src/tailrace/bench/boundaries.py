@@ -20,7 +20,8 @@ def read_progress(events: Path) -> list[Batch]:
     """The batches that a lane noted."""
     if not events.exists():
         return []
-    return [json.loads(line) for line in events.read_text().splitlines() if line.endswith("}")]
+    whole, _, _half_written = events.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def boundaries(
@@ -56,7 +57,10 @@ def batch_end_ns(batch: Batch) -> int:
 
 def pause_ms(ordered_ns: NDArray[np.int64], at_ns: int) -> float | None:
     """The longest time without a record around a boundary, as a consumer saw it."""
-    near = ordered_ns[(ordered_ns >= at_ns - _AROUND_NS) & (ordered_ns <= at_ns + _AROUND_NS)]
+    # With the record on either side: a pause that reaches out of this time counts in full.
+    begin = max(int(np.searchsorted(ordered_ns, at_ns - _AROUND_NS)) - 1, 0)
+    end = int(np.searchsorted(ordered_ns, at_ns + _AROUND_NS, side="right")) + 1
+    near = ordered_ns[begin:end]
     if len(near) < 2:
         return None
     return round(float(np.max(np.diff(near))) / 1e6, 1)

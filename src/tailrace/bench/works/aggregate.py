@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tailrace.bench.works.compare import differs
 from tailrace.traffic.events import event
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> in
     """Keys whose last count or total is not that of everything that was sent."""
     last: dict[str, Mapping[str, Any]] = {}
     for each in outputs:
-        if each["key"] not in last or each["count"] > last[each["key"]]["count"]:
-            last[each["key"]] = each
+        # A result without a key or a count is nobody's, so that its key's last one is missing or too small.
+        key, count = each.get("key", ""), each.get("count") or 0
+        if key not in last or count > last[key]["count"]:
+            last[key] = {**each, "count": count}
     counts: dict[str, int] = defaultdict(int)
     totals: dict[str, float] = defaultdict(float)
     for number in sent:
@@ -35,6 +38,6 @@ def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> in
         counts[content.key] += 1
         totals[content.key] += content.amount
     return sum(
-        key not in last or last[key]["count"] != count or abs(last[key]["total"] - totals[key]) > 0.01
+        key not in last or last[key]["count"] != count or differs(last[key].get("total"), totals[key], 0.01)
         for key, count in counts.items()
     )

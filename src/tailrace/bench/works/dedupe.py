@@ -17,5 +17,5 @@ def transform(events: "DataFrame") -> "DataFrame":
 def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> int:
     """Results that come a second time, or under another key."""
     repeated = len(outputs) - len({each["id"] for each in outputs})
-    misplaced = [each for each in outputs if each["key"] != event(each["id"]).key]
+    misplaced = [each for each in outputs if each.get("key") != event(each["id"]).key]
     return repeated + len(misplaced)

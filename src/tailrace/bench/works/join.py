@@ -22,4 +22,4 @@ def transform(events: "DataFrame") -> "DataFrame":
 
 def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> int:
     """Results with another level than their key's."""
-    return sum(each["level"] != int(event(each["id"]).key.removeprefix("k-")) % LEVELS for each in outputs)
+    return sum(each.get("level") != int(event(each["id"]).key.removeprefix("k-")) % LEVELS for each in outputs)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tailrace.bench.works.compare import differs
 from tailrace.traffic.events import event
 
 if TYPE_CHECKING:
@@ -25,4 +26,4 @@ def transform(events: "DataFrame") -> "DataFrame":
 
 def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> int:
     """Results with another score."""
-    return sum(abs(each["score"] - score(event(each["id"]).amount)) > 1e-9 for each in outputs)
+    return sum(differs(each.get("score"), score(event(each["id"]).amount), 1e-9) for each in outputs)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tailrace.bench.works.compare import differs
 from tailrace.traffic.events import event
 
 if TYPE_CHECKING:
@@ -16,4 +17,4 @@ def transform(events: "DataFrame") -> "DataFrame":
 
 def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> int:
     """Results whose amount is not twice what was sent."""
-    return sum(abs(each["doubled"] - 2 * event(each["id"]).amount) > 1e-6 for each in outputs)
+    return sum(differs(each.get("doubled"), 2 * event(each["id"]).amount, 1e-6) for each in outputs)

@@ -1,7 +1,10 @@
 """A count per key and minute of event time."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from tailrace.traffic.events import event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,9 +22,12 @@ def transform(events: "DataFrame") -> "DataFrame":
 
 
 def count_wrong(outputs: Sequence[Mapping[str, Any]], sent: Sequence[int]) -> int:
-    """How far the last counts of all windows together are from the number of records that were sent."""
+    """How far the last counts of each key, all its windows together, are from the number of records that were sent."""
     last: dict[tuple[str, int], int] = {}
     for each in outputs:
-        place = (each["key"], each["minute"])
-        last[place] = max(last.get(place, 0), each["count"])
-    return abs(sum(last.values()) - len(sent))
+        place = (each.get("key", ""), each.get("minute", -1))
+        last[place] = max(last.get(place, 0), each.get("count") or 0)
+    missing = Counter(event(number).key for number in sent)
+    for (key, _), count in last.items():
+        missing[key] -= count
+    return sum(abs(difference) for difference in missing.values())
