@@ -2,7 +2,8 @@
 
 A chart is ``{"id", "x": {"scale", "label", ...}, "y": {"label", "low", "high"}, "series": [...], "marks": [...]}``.
 The scale of x is ``percentile`` (by the number of nines), ``seconds``, or ``steps`` (positions with a name each); y is
-logarithmic. A series has ``label, x, y, colour, dash, width``, and where set ``faint`` (a further run) and ``dots``.
+logarithmic. A series has ``label, x, y, colour, dash, width``, and where set ``faint`` (a further run) and ``dots``. A
+mark is a vertical line at ``x``, with a ``text`` where it is none of many.
 """
 
 import math
@@ -125,8 +126,13 @@ def _timeline(name: str, line: Line, run: Mapping[str, Any], steps: Mapping[str,
         "x": {"scale": "seconds", "label": "seconds into the window", "low": x[0], "high": x[-1] + step},
         "y": {"label": "latency, ms"},
         "series": series,
-        "marks": [{"x": round(each["at_s"], 3)} for each in boundaries],
+        "marks": [{"x": round(each["at_s"], 3)} for each in boundaries] + _kills(run),
     }
+
+
+def _kills(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    at = (run.get("kill") or {}).get("at_s")
+    return [{"x": at, "text": "killed"}] if is_number(at) else []
 
 
 def _which_run(line: Line, run: Mapping[str, Any]) -> str:

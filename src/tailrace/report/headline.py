@@ -20,7 +20,7 @@ class Headline:
 
 def headline_of(result: Mapping[str, Any]) -> Headline | None:
     """What the result says above all. None where it says nothing that could be quoted."""
-    for make in (_of_gap, _of_rates, _of_sweep, _of_ratio):
+    for make in (_of_gap, _of_rates, _of_sweep, _of_engines, _of_ratio):
         made = make(result)
         if made is not None:
             return made
@@ -33,8 +33,7 @@ def _of_ratio(result: Mapping[str, Any]) -> Headline | None:
     best: Mapping[str, Any] | None = None
     for ratio in result.get("ratios") or ():
         fast, slow = lanes.get(ratio.get("fast")) or {}, lanes.get(ratio.get("slow")) or {}
-        sound = fast.get("valid", True) and slow.get("valid", True) and is_number(ratio.get("median"))
-        if ratio.get("percentile") != "p50" or not sound:
+        if not _counts(ratio, lanes):
             continue
         if (fast.get("lane"), slow.get("lane")) == ("realtime", "microbatch"):
             best = ratio
@@ -60,8 +59,35 @@ def _of_ratio(result: Mapping[str, Any]) -> Headline | None:
     )
 
 
+def _counts(ratio: Mapping[str, Any], lanes: Mapping[str, Any]) -> bool:
+    """Whether it is a ratio of medians, of two lanes that are valid."""
+    sound = all((lanes.get(str(ratio.get(side))) or {}).get("valid", True) for side in ("fast", "slow"))
+    return sound and ratio.get("percentile") == "p50" and is_number(ratio.get("median"))
+
+
+def _of_engines(result: Mapping[str, Any]) -> Headline | None:
+    """All comparisons at once: one of them alone would be picked."""
+    lanes = result.get("lanes") or {}
+    ratios = [ratio for ratio in result.get("ratios") or () if _counts(ratio, lanes)]
+    if result.get("study") != "engines" or not ratios:
+        return None
+    fast = lanes.get(ratios[0].get("fast")) or {}
+    title = str(fast.get("title") or fast.get("lane") or "")
+    ahead = sum(ratio["median"] > 1 for ratio in ratios)
+    return Headline(
+        f"{ahead} of {len(ratios)}",
+        f"{title[:1].upper()}{title[1:]} has the lower p50 in {ahead} of {len(ratios)} comparisons.",
+        "A comparison is with one lane, in one work, at one rate; lanes that were void or fell behind are not counted.",
+    )
+
+
 def _of_gap(result: Mapping[str, Any]) -> Headline | None:
-    intervals = [each for each in (result.get("gap") or {}).get("intervals") or () if each.get("pauses_ms")]
+    lanes = result.get("lanes") or {}
+    intervals = [
+        each
+        for each in (result.get("gap") or {}).get("intervals") or ()
+        if each.get("pauses_ms") and (lanes.get(each.get("key")) or {}).get("valid", True)
+    ]
     if not intervals:
         return None
     works: dict[str, list[float]] = {}
@@ -98,9 +124,9 @@ def _of_rates(result: Mapping[str, Any]) -> Headline | None:
 def _of_sweep(result: Mapping[str, Any]) -> Headline | None:
     lanes = result.get("lanes") or {}
     points = [
-        (each["trigger_ms"], lanes[each["key"]]["p50_ms"])
+        (each["trigger_ms"], lane["p50_ms"])
         for each in result.get("sweep") or ()
-        if each.get("key") in lanes and is_number(lanes[each["key"]].get("p50_ms"))
+        if (lane := lanes.get(each.get("key")) or {}).get("valid", True) and is_number(lane.get("p50_ms"))
     ]
     if len(points) < 2:
         return None

@@ -45,6 +45,18 @@ class Line:
         return DASHES[self.style % len(DASHES)]
 
     @property
+    def fault(self) -> str:
+        """Why its figures are not to be quoted, in a word or two; nothing where they may be."""
+        if self.lane.get("valid") is not False:
+            return ""
+        return "fell behind" if any(run.get("fell_behind") for run in self.runs) else "void"
+
+    @property
+    def killed(self) -> bool:
+        """Whether its engine was killed on purpose, so that records come out twice."""
+        return any(run.get("kill") for run in self.runs)
+
+    @property
     def typical(self) -> Mapping[str, Any] | None:
         """The run with the median p50: one that took place, unlike a median of curves."""
         known = [run for run in self.runs if is_number((run.get("result") or {}).get("p50_ms"))]

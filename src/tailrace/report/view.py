@@ -34,6 +34,15 @@ class View:
         return self.result.get("valid") is True
 
     @property
+    def assurance(self) -> str:
+        """What being valid rests on."""
+        runs = self.result.get("runs") or ()
+        behind = sum(run.get("fell_behind") is True for run in runs)
+        if behind:
+            return f"{behind} of {len(runs)} runs could not keep up with the load; the others passed every check."
+        return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "Every check was passed."
+
+    @property
     def title(self) -> str:
         """What was done."""
         study = str(self.result.get("study") or "bench")
@@ -71,13 +80,27 @@ class View:
         return tuple(line for group in self.groups for line in group.lines)
 
     @cached_property
+    def by_key(self) -> dict[str, Line]:
+        """All lanes by their keys."""
+        return {line.key: line for line in self.lines}
+
+    @property
+    def merges(self) -> bool:
+        """Whether some lane gave one result for several records."""
+        return any(line.lane.get("merged") for line in self.lines)
+
+    @cached_property
     def styles(self) -> list[Line]:
         """One line for each look that a lane has."""
         return list({line.style: line for line in reversed(self.lines)}.values())[::-1]
 
     def label(self, key: str) -> str:
         """A lane as its group calls it."""
-        return next((line.label for line in self.lines if line.key == key), key)
+        return self.by_key[key].label if key in self.by_key else key
+
+    def fault(self, *keys: str) -> str:
+        """Why what rests on these lanes is not to be quoted."""
+        return next((fault for key in keys if key in self.by_key and (fault := self.by_key[key].fault)), "")
 
     def full_label(self, key: str) -> str:
         """A lane with its group, where there are several."""

@@ -56,7 +56,14 @@ def test_each_study_speaks_of_its_own_matter() -> None:
     assert "in keyed aggregate, at the median" in sentence(gap_result())
     assert sentence(rates_result()).startswith("8,000/s | The highest rate that real time sustained is 8,000/s.")
     assert "The lowest p50 that micro-batch reaches" in sentence(sweep_result())
-    assert headline_of(engines_result()) is None
+    assert sentence(engines_result()).startswith("6 of 8 | Real time has the lower p50 in 6 of 8 comparisons.")
+
+
+def test_a_void_lane_is_quoted_by_no_study() -> None:
+    for result in (gap_result(), sweep_result(), engines_result()):
+        for lane in result["lanes"].values():
+            lane["valid"] = False
+        assert headline_of(result) is None
 
 
 def test_nothing_known_is_no_headline() -> None:

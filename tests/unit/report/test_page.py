@@ -86,7 +86,7 @@ def test_the_page_needs_nothing_else(make: Callable[[], dict[str, Any]]) -> None
         (sweep_result, {"sweep", "pauses"}),
         (rates_result, {"rates"}),
         (gap_result, {"gap"}),
-        (engines_result, {"engines", "unavailable"}),
+        (engines_result, {"engines", "ratios", "unavailable"}),
     ],
 )
 def test_a_study_has_its_own_sections(make: Callable[[], dict[str, Any]], own: set[str]) -> None:
@@ -125,6 +125,26 @@ def test_a_percentile_that_is_not_known_is_a_dash_that_says_why() -> None:
     assert "too few samples lie beyond it" in found
     assert ">None<" not in render_report(void_result())
     assert ">nan<" not in render_report(void_result())
+
+
+def test_a_lane_that_fell_behind_is_no_void_result() -> None:
+    page = render_report(engines_result())
+    assert "✓ Valid" in page
+    assert "1 of 57 runs could not keep up with the load" in page
+    assert '<strong class="bad">fell behind</strong>' in page
+    assert '<strong class="bad">void</strong>' not in page
+
+
+def test_records_that_a_kill_repeats_are_no_fault() -> None:
+    page = render_report(gap_result())
+    assert 'class="bad"' not in page
+    assert "nothing came out for 6.2 s, and 9,000 records came out a second time" in Page(page).text
+    assert '"text":"killed"' in page
+
+
+def test_merged_results_have_a_column_only_where_there_are_some() -> None:
+    assert "<td>1,200</td>" in render_report(engines_result())
+    assert ">merged<" not in render_report(bench_result())
 
 
 def test_what_was_declined_or_refused_is_said() -> None:

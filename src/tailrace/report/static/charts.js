@@ -118,7 +118,7 @@ const TailraceCharts = (() => {
 
   // Batch boundaries: lines from top to bottom, or short strokes at the foot where lines would be a curtain.
   function paintMarks(u, spec, colours) {
-    const marks = (spec.marks || []).map((mark) => mark.x).filter((x) => x >= u.scales.x.min && x <= u.scales.x.max);
+    const marks = (spec.marks || []).filter(({ x }) => x >= u.scales.x.min && x <= u.scales.x.max);
     if (!marks.length) return;
     const { left, top, width, height } = u.bbox;
     const dense = width / marks.length < 14 * u.sharpness;
@@ -126,12 +126,19 @@ const TailraceCharts = (() => {
     context.save();
     context.strokeStyle = colours.boundary;
     context.lineWidth = 1.25 * u.sharpness;
-    for (const at of marks) {
-      const x = Math.round(u.valToPos(at, "x", true));
+    context.fillStyle = colours.ink;
+    context.font = `600 ${12 * u.sharpness}px ${FONT}`;
+    context.textBaseline = "top";
+    for (const mark of marks) {
+      const x = Math.min(Math.max(Math.round(u.valToPos(mark.x, "x", true)), left), left + width);
       context.beginPath();
-      context.moveTo(Math.min(Math.max(x, left), left + width), dense ? top + height - 7 * u.sharpness : top);
-      context.lineTo(Math.min(Math.max(x, left), left + width), top + height);
+      context.moveTo(x, dense && !mark.text ? top + height - 7 * u.sharpness : top);
+      context.lineTo(x, top + height);
       context.stroke();
+      if (mark.text) {
+        context.textAlign = x > left + width / 2 ? "right" : "left";
+        context.fillText(mark.text, x + (x > left + width / 2 ? -4 : 4) * u.sharpness, top + 2 * u.sharpness);
+      }
     }
     context.restore();
   }
