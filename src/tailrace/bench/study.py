@@ -152,6 +152,8 @@ def assemble(
     ratios, declined = _ratios(study, cells, by_key)
     judged = [run for run in runs if not (study.may_fall_behind and run["fell_behind"])]
     valid, told = verdict(judged, unavailable)
+    if not runs:
+        valid, told = False, ["nothing was measured", *told]
     return {
         "study": study.name,
         "profile": study.profile,
@@ -243,11 +245,16 @@ class _Kept:
             self._load()
 
     def _load(self) -> None:
-        for text in self._file.read_text().splitlines():
+        kept = self._file.read_text()
+        if kept and not kept.endswith("\n"):
+            # The run was killed while it wrote this line, which must not swallow the next one.
+            with self._file.open("a") as file:
+                file.write("\n")
+        for text in kept.splitlines():
             try:
                 line = json.loads(text)
             except ValueError:
-                continue  # the run was killed while it wrote this one
+                continue
             if line.get("fingerprint") == self._fingerprint:
                 self.lines.append(line)
 
