@@ -1,0 +1,204 @@
+"""The course of a measurement, with a load and a probe that only take notes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import pytest
+
+from tailrace.bench import measure as module
+from tailrace.bench.measure import Moment, NoEngine, Plan, measure
+from tailrace.errors import MeasurementFailed
+from tailrace.latency.clock import Clock
+from tailrace.latency.schedule import NS_PER_S, ConstantRate
+from tailrace.traffic.arrivals import Arrivals
+from tailrace.traffic.load import Flow, LoadReport
+from tailrace.traffic.makers import Events
+from tailrace.traffic.probe import ByFields, ByLineage, OnSnapshot, Snapshot
+
+from .made_up import arrivals_of, load_report
+
+RATE = 1000.0
+
+
+class Scene:
+    """What load, probe and resources were told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.start_in_s = 0.0
+        self.silent = 3
+        self.window: tuple[int, int] = (0, 0)
+        self.wanted: dict[str, Any] = {}
+        self.processes: Mapping[str, int] = {}
+        self.limit_s = 0.0
+
+
+class FakeProbe:
+    """Sees its first record after a few looks."""
+
+    scene: Scene
+    pid = 11
+
+    def __init__(self, _client: Any, topic: str, *, clock: Clock, known_by: object) -> None:
+        self.scene.notes.append(f"probe on {topic}")
+
+    def watch(self, until: Callable[[Snapshot], bool], on_snapshot: OnSnapshot) -> None:
+        while True:
+            self.scene.silent -= 1
+            snapshot = Snapshot(max(0, -self.scene.silent), 0, None, None, None, ready=True)
+            on_snapshot(snapshot)
+            if until(snapshot):
+                return
+
+    def arrivals(self, first: int, end: int, **how: Any) -> Arrivals:
+        how.pop("on_snapshot")(Snapshot(5, 0, None, None, None, ready=True))
+        self.scene.wanted = {"first": first, "end": end, **how}
+        return arrivals_of(range(first, end))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.scene.notes.append("probe closed")
+
+
+class FakeLoad:
+    """A plan that sends nothing."""
+
+    scene: Scene
+    pid = 22
+
+    def __init__(self, _client: Any, topic: str, flow: Flow, *, clock: Clock, limit_s: float) -> None:
+        self.scene.notes.append(f"load into {topic}")
+        self.scene.limit_s = limit_s
+        self.plan = ConstantRate(clock.now_ns() + round(self.scene.start_in_s * NS_PER_S), flow.rate_per_s)
+
+    def measure(self, first_ns: int, end_ns: int) -> None:
+        self.scene.window = (first_ns, end_ns)
+
+    def report(self, _timeout_s: float) -> LoadReport:
+        return load_report()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.scene.notes.append("load closed")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene()
+
+    class FakeResources:
+        """Notes whose processes it would have looked at."""
+
+        def __init__(self, roots: Mapping[str, int]) -> None:
+            made.processes = roots
+
+        def begin(self) -> None:
+            made.notes.append("resources begin")
+
+        def end(self) -> dict[str, dict[str, float]]:
+            made.notes.append("resources end")
+            return {"load": {"cpu_cores": 0.5}}
+
+    for name, fake in (("Probe", FakeProbe), ("Load", FakeLoad)):
+        monkeypatch.setattr(fake, "scene", made, raising=False)
+        monkeypatch.setattr(module, name, fake)
+    monkeypatch.setattr(module, "Resources", FakeResources)
+    return made
+
+
+def plan(*, known_by: ByFields | ByLineage | None = None) -> Plan:
+    return Plan(Flow(Events(), RATE), 0.05, 0.03, known_by or ByFields("id", "sent_ns"), drain_s=9.0)
+
+
+def run(show: Callable[[Moment], None] = lambda _: None, engine: Any = None, **more: Any) -> module.Measurement:
+    known_by = more.pop("known_by", None)
+    return measure(plan(known_by=known_by), {}, ("in", "out"), engine or NoEngine(), show, **more)
+
+
+def test_the_probe_listens_before_the_load_sends_and_both_are_gone_afterwards(scene: Scene) -> None:
+    run()
+    assert scene.notes == [
+        "probe on out",
+        "load into in",
+        "resources begin",
+        "resources end",
+        "load closed",
+        "probe closed",
+    ]
+
+
+def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> None:
+    seen = run()
+    assert (seen.first_ns, seen.end_ns) == scene.window
+    assert seen.end_ns - seen.first_ns == round(0.05 * NS_PER_S)
+    assert seen.first_ns - seen.began_ns >= round(0.03 * NS_PER_S)
+    assert (seen.first, seen.end) == (seen.schedule.count_until(seen.first_ns), seen.schedule.count_until(seen.end_ns))
+    assert seen.end - seen.first == pytest.approx(50, abs=1)
+    assert seen.first_output_s >= 0
+    assert seen.resources == {"load": {"cpu_cores": 0.5}}
+
+
+def test_a_result_of_the_burst_does_not_begin_the_window_before_the_plan(scene: Scene) -> None:
+    scene.start_in_s = 0.2
+    seen = run()
+    assert seen.first_ns == seen.schedule.start_ns + round(0.03 * NS_PER_S)
+
+
+def test_all_phases_are_shown_in_their_order(scene: Scene) -> None:
+    phases: list[str] = []
+    moments: list[Moment] = []
+
+    def show(moment: Moment) -> None:
+        moments.append(moment)
+        if not phases or phases[-1] != moment.phase:
+            phases.append(moment.phase)
+
+    run(show)
+    assert phases == ["start", "warm-up", "measure", "drain"]
+    assert all(0 <= moment.elapsed_s <= moment.total_s for moment in moments if moment.phase in ("warm-up", "measure"))
+
+
+@pytest.mark.parametrize(("more", "settle_s"), [({}, None), ({"merges": True}, 3.0), ({"known_by": ByLineage()}, 3.0)])
+def test_every_measured_record_is_waited_for_unless_it_is_not_known_which_come(
+    scene: Scene, more: dict[str, Any], settle_s: float | None
+) -> None:
+    seen = run(**more)
+    assert scene.wanted == {"first": seen.first, "end": seen.end, "timeout_s": 9.0, "settle_s": settle_s}
+
+
+def test_load_and_probe_are_looked_at_beside_the_processes_that_were_named(scene: Scene) -> None:
+    run(processes={"engine": 1, "broker": 2})
+    assert scene.processes == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
+
+
+def test_the_load_may_send_for_as_long_as_a_slow_start_takes(scene: Scene) -> None:
+    run()
+    assert scene.limit_s == pytest.approx(module.FIRST_OUTPUT_TIMEOUT_S + 0.08)
+
+
+@pytest.mark.parametrize("looks", [1, 6])
+def test_an_engine_that_ends_ends_the_measurement(scene: Scene, looks: int) -> None:
+    class Ending:
+        """Ends after some looks: while it starts, or later."""
+
+        left = looks
+
+        def require_running(self) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise MeasurementFailed("it ended by itself")
+
+    with pytest.raises(MeasurementFailed, match="it ended by itself"):
+        run(engine=Ending())
+    assert scene.notes[-2:] == ["load closed", "probe closed"]
+
+
+def test_an_engine_that_gives_nothing_is_not_waited_for_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.silent = 10**9
+    monkeypatch.setattr(module, "FIRST_OUTPUT_TIMEOUT_S", 0.02)
+    with pytest.raises(MeasurementFailed, match="nothing came out within 0 s"):
+        run()
