@@ -4,6 +4,7 @@ This is done after the measurement, so that the probe has nothing to do but to n
 """
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from tailrace.traffic.arrivals import Arrivals, origin_number
 from tailrace.traffic.events import SENT_FIELD, SEQUENCE_FIELD
 from tailrace.traffic.load_worker import SENT_HEADER, SEQUENCE_HEADER
 
-_AT_ONCE = 10_000
+_AT_ONCE = 1000
+_WAIT_S = 0.1
 _TIMEOUT_S = 30.0
 _NS_PER_MS = 1_000_000
 SPANS = ("intended to broker", "broker to sink", "sink to receipt")
@@ -139,9 +141,13 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
     consumer = Consumer({**client, "group.id": "tailrace-audit", "enable.auto.commit": False, "log_level": 0})
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        heard = time.monotonic()
         while left:
-            messages = consumer.consume(_AT_ONCE, _TIMEOUT_S)
-            if not messages:
+            # It waits for all of them or the whole time, so both are small.
+            messages = consumer.consume(_AT_ONCE, _WAIT_S)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _TIMEOUT_S:
                 raise MeasurementFailed(f"topic {topic} could not be read to its end", why="the broker fell silent")
             for message in messages:
                 if message.error() is not None:

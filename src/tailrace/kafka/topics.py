@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ ASK_TIMEOUT_S = 2.0
 _OFFSETS_TIMEOUT_S = 10.0
 """Longer: a partition that was made a moment ago has no leader yet, and the client asks again until it has."""
 
+_KNOWN_WITHIN_S = 15.0
 ClientConfig: TypeAlias = Mapping[str, str | int]
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """Topics, partitions, offsets."""
@@ -73,7 +75,20 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
         raise BrokerUnreachable(
             f"the broker at {_address(config)} did not make topic {name!r}", why="it did not answer in time"
         ) from late
+    _wait_until_known(config, name)
     return True
+
+
+def _wait_until_known(config: ClientConfig, name: str) -> None:
+    """Wait for a new topic to be told of: the controller has made it before the broker knows."""
+    deadline = time.monotonic() + _KNOWN_WITHIN_S
+    while name not in _metadata(config):
+        if time.monotonic() > deadline:
+            raise BrokerUnreachable(
+                f"the broker at {_address(config)} made topic {name!r} and does not know it",
+                why=f"it was not told of for {_KNOWN_WITHIN_S:g} s",
+            )
+        time.sleep(0.05)
 
 
 def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: int) -> list[bytes]:
