@@ -69,6 +69,8 @@ def _probe_problems(seen: Measurement) -> list[str]:
 
 def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[str]:
     told = []
+    if checks.merges and not result.samples:
+        told.append("nothing came out of what was sent in the window")
     if result.lost and not checks.merges:
         told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
     if result.duplicated and not checks.replays:

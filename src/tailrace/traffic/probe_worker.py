@@ -132,11 +132,12 @@ def _by_fields(number: str, sent_ns: str) -> Identify:
 def _by_lineage(message: Message) -> tuple[int, int]:
     """The place of the source record; its time is that of its event, in milliseconds, until the place is looked up."""
     headers = dict(message.headers() or ())
-    if SENT_HEADER in headers:  # a record of the load itself, where no engine is between
-        return origin_number(message.partition() or 0, message.offset() or 0), int(headers[SENT_HEADER] or 0)
     partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
-    number = origin_number(int(partition), int(offset)) if partition is not None and offset is not None else -1
-    return number, int(headers.get("tailrace.event_time") or 0) * 1_000_000
+    if partition is not None and offset is not None:
+        return origin_number(int(partition), int(offset)), int(headers.get("tailrace.event_time") or 0) * 1_000_000
+    if SENT_HEADER in headers:  # a record of the load itself, where no engine is between that might pass headers on
+        return origin_number(message.partition() or 0, message.offset() or 0), int(headers[SENT_HEADER] or 0)
+    return -1, 0
 
 
 def main() -> None:

@@ -216,6 +216,7 @@ def test_an_empty_topic_holds_nothing_and_is_not_waited_for(monkeypatch: pytest.
 def test_a_broker_that_falls_silent_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, one=messages(20))
     monkeypatch.setattr(module, "log_ends", lambda *_: {"one": {"0": 10, "1": 11}})
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.05)
     with pytest.raises(MeasurementFailed, match="could not be read to its end"):
         list(read_all(CLIENT, "one"))
     assert fake.is_closed

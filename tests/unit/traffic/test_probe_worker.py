@@ -26,11 +26,12 @@ class FakeMessage:
         value: Any = None,
         *,
         partition: int = 0,
+        offset: int = 0,
         error: int | None = None,
         headers: dict[str, bytes] | None = None,
     ) -> None:
         self._value = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self._partition, self._headers = partition, headers
+        self._partition, self._offset, self._headers = partition, offset, headers
         self._error = KafkaError(error) if error is not None else None
 
     def value(self) -> bytes:
@@ -38,6 +39,9 @@ class FakeMessage:
 
     def partition(self) -> int:
         return self._partition
+
+    def offset(self) -> int:
+        return self._offset
 
     def error(self) -> KafkaError | None:
         return self._error
@@ -179,6 +183,16 @@ def test_a_result_is_traced_to_its_source_record_by_its_headers() -> None:
     run._take(FakeMessage(b"anything", headers=headers), 5)  # type: ignore[arg-type]
     assert run.numbers[0] == origin_number(3, 4711)
     assert run.sent[0] == 1_763_200_000_123_000_000
+
+
+def test_without_an_engine_the_loads_own_record_is_known_by_its_own_place() -> None:
+    stamps = {"bench.id": b"8", "bench.sent_ns": b"1763200000000000001"}
+    run, _ = reader(partitions=3)
+    run._take(FakeMessage(b"anything", partition=2, offset=17, headers=stamps), 5)  # type: ignore[arg-type]
+    assert (run.numbers[0], run.sent[0]) == (origin_number(2, 17), 1_763_200_000_000_000_001)
+    both = {**stamps, "tailrace.partition": b"0", "tailrace.offset": b"1", "tailrace.event_time": b"2"}
+    run._take(FakeMessage(b"anything", partition=2, offset=18, headers=both), 5)  # type: ignore[arg-type]
+    assert run.numbers[1] == origin_number(0, 1), "an engine may pass the headers of its source on"
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"tailrace.partition": b"3"}])

@@ -99,8 +99,8 @@ def replay(servers: str, topic: str, limit: int, folder: Path) -> Records:
 
 
 def _with_records(cell: CellPlan, records: Records) -> CellPlan:
-    known_by = ByLineage()
-    return replace(cell, plan=replace(cell.plan, flow=replace(cell.plan.flow, records=records), known_by=known_by))
+    flow = replace(cell.plan.flow, records=records, stamped=True)
+    return replace(cell, plan=replace(cell.plan, flow=flow, known_by=ByLineage()))
 
 
 def _absolute(spec: str) -> str:
