@@ -78,6 +78,7 @@ def bench(
     if context.invoked_subcommand is not None:
         # The options before a study's name are the study's, too.
         context.obj = _given(locals())
+        _require_after(context, "profile", "out", "bootstrap_servers", "list_lanes", "json")
         return
     if list_lanes:
         _print_lanes()
@@ -111,6 +112,29 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     if "lanes" in chosen:
         chosen["lanes"] = tuple(name.strip() for name in chosen["lanes"].split(",") if name.strip())
     return chosen
+
+
+def _chosen(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """What the user chose before a study's name or after it; a default of the study gives way to both."""
+    own = _given(values)
+    defaults = {name: value for name, value in own.items() if not _is_given(context, name)}
+    return {**defaults, **context.obj, **{name: value for name, value in own.items() if name not in defaults}}
+
+
+def _require_after(context: typer.Context, *names: str) -> None:
+    """Refuse options that a study would not see."""
+    from tailrace.errors import OptionRefused
+
+    for name in names:
+        if _is_given(context, name):
+            option = f"--{name.replace('_', '-')}"
+            fix = "a study has no profile" if name == "profile" else f"put {option} after it, if it has this option"
+            raise OptionRefused(f"{option} stands before the study or pipeline", fix=fix)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _print_lanes() -> None:
@@ -174,8 +198,8 @@ def sweep(
     from tailrace.bench.options import options_of
     from tailrace.bench.studies.sweep import sweep_study
 
-    options = options_of("article", {**context.obj, **_given(locals())})
-    chosen = tuple(_whole_numbers(intervals, "--intervals"))
+    options = options_of("article", _chosen(context, locals()))
+    chosen = tuple(_whole_numbers(intervals, "--intervals", least=0))
     _run(sweep_study(options, chosen), options, out, bootstrap_servers, as_json=json)
 
 
@@ -200,9 +224,9 @@ def engines(
     from tailrace.bench.work import Work as Kind
     from tailrace.errors import OptionRefused
 
-    given = _given(locals())
+    given = _chosen(context, locals())
     names = given.pop("lanes", ())
-    options = options_of("article", {**context.obj, **given})
+    options = options_of("article", given)
     try:
         kinds = tuple(Kind(word.strip()) for word in works.split(","))
     except ValueError:
@@ -233,7 +257,7 @@ def rates(
     from tailrace.bench.options import options_of
     from tailrace.bench.studies.rates import rates_study
 
-    options = options_of("article", {**context.obj, **_given(locals())})
+    options = options_of("article", _chosen(context, locals()))
     rungs = [float(number) for number in _whole_numbers(ladder, "--ladder")]
     _run(rates_study(options, rungs, bound), options, out, bootstrap_servers, as_json=json)
 
@@ -257,7 +281,7 @@ def gap(
     from tailrace.bench.options import options_of
     from tailrace.bench.studies.gap import gap_study
 
-    options = options_of("article", {**context.obj, **_given(locals())})
+    options = options_of("article", _chosen(context, locals()))
     chosen = _whole_numbers(intervals, "--intervals")
     _run(gap_study(options, chosen, kills=kills), options, out, bootstrap_servers, as_json=json)
 
@@ -299,7 +323,7 @@ def pipeline(
             "the benchmark does not know what to send",
             fix="--generator FILE:FUNCTION, or --replay TOPIC; one of the two",
         )
-    options = options_of("article", {**context.obj, **_given(locals())})
+    options = options_of("article", _chosen(context, locals()))
     with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:
         if generator is not None:
             records: Any = own.generator(generator)
@@ -310,13 +334,13 @@ def pipeline(
         _run(study, options, out, bootstrap_servers, as_json=json)
 
 
-def _whole_numbers(text: str, what: str) -> list[int]:
+def _whole_numbers(text: str, what: str, least: int = 1) -> list[int]:
     from tailrace.errors import OptionRefused
 
     try:
         numbers = [int(word) for word in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < 0:
+    if not numbers or min(numbers) < least:
         raise OptionRefused(f"{what} {text} is no list of numbers", fix=f"as in {what} 100,200,500")
     return numbers

@@ -1,0 +1,266 @@
+"""What `tailrace bench` says and ends with, with nothing measured. Real benchmarks: tests/e2e."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.bench.run import Bench, CellPlan
+from tailrace.bench.study import Study, assemble
+from tailrace.cli.app import _run
+
+from ..bench.made_up import run_line
+
+Capture = pytest.CaptureFixture[str]
+P50 = {"floor": 0.3, "microbatch": 250.0, "realtime": 1.0}
+
+
+class FakeBench:
+    """A benchmark that takes no time."""
+
+    def __init__(self) -> None:
+        self.study: Study | None = None
+        self.servers: str | None = None
+        self.partitions = 0
+        self.out = Path()
+        self.spoilt = ""
+
+    @contextmanager
+    def place(self, servers: str | None, partitions: int, announce: Any) -> Iterator[Bench]:
+        announce("Starting a Kafka broker of its own ...")
+        self.servers, self.partitions = servers, partitions
+        yield Bench(servers or "b:1", {}, partitions, Path("scratch"))
+
+    def _line(self, cell: CellPlan, number: int) -> dict[str, Any]:
+        line = run_line(cell, P50.get(cell.lane.name, 1.0), run=number, order=number)
+        return {**line, "valid": False, "problems": ["it lied"]} if cell.lane.name == self.spoilt else line
+
+    def run(self, study: Study, _bench: Bench, _screen: Any, out: Path) -> dict[str, Any]:
+        self.study, self.out = study, out
+        runs = [self._line(cell, number) for cell in study.cells for number in range(1, study.runs + 1)]
+        result = assemble(study, study.cells, runs, [])
+        return {**result, **study.add(result)}
+
+    @property
+    def cells(self) -> list[CellPlan]:
+        assert self.study is not None
+        return list(self.study.cells)
+
+    @property
+    def settings(self) -> Any:
+        assert self.study is not None
+        return self.study.settings
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    made = FakeBench()
+    monkeypatch.setattr("tailrace.bench.place.bench_place", made.place)
+    monkeypatch.setattr("tailrace.bench.study.run_study", made.run)
+    monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
+    return made
+
+
+def refused(capsys: Capture, *arguments: str) -> list[str]:
+    assert _run(["bench", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    return [line.strip() for line in shown.err.splitlines()]
+
+
+def test_lanes_are_listed_on_standard_output(capsys: Capture) -> None:
+    assert _run(["bench", "--list-lanes"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    listed = {line.split()[0]: line for line in shown.out.splitlines()}
+    assert {"floor", "microbatch", "realtime", "continuous"} <= listed.keys()
+    assert listed["continuous"].endswith("stateless")
+
+
+def test_a_benchmark_shows_its_table_its_ratios_and_where_its_files_are(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "--out", "here", "--runs", "2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert [cell.key for cell in fake.cells] == ["floor", "microbatch", "realtime"]
+    assert fake.out == Path("here")
+    for words in (
+        "Starting a Kafka broker of its own ...",
+        "p99.9",
+        "p50    micro-batch (Tailrace), 500ms: 250.0 times real time (Tailrace) (250.0 to 250.0 over 2 runs)",
+        "report  here/report.html",
+        "data    here/result.json",
+    ):
+        assert words in shown.err
+    assert "void" not in shown.err
+
+
+def test_without_a_folder_it_makes_one_with_the_time_in_its_name(fake: FakeBench) -> None:
+    assert _run(["bench"]) == 0
+    assert fake.out.parent == Path("tailrace-bench")
+    assert fake.out.name.startswith("bench-20")
+
+
+def test_json_is_alone_on_standard_output(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "--json"]) == 0
+    shown = capsys.readouterr()
+    result = json.loads(shown.out)
+    assert shown.out.count("\n") == 1
+    assert list(result["lanes"]) == ["floor", "microbatch", "realtime"]
+    assert "broker" in shown.err
+
+
+def test_a_void_run_is_1_with_its_sentence_and_its_figures(capsys: Capture, fake: FakeBench) -> None:
+    fake.spoilt = "realtime"
+    assert _run(["bench", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["valid"] is False
+    assert "void: realtime, run 1: it lied" in shown.err
+    assert _run(["bench"]) == 1
+    shown = capsys.readouterr()
+    assert "no ratio: " in shown.err
+    assert "report  " in shown.err
+
+
+def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
+    chosen = (
+        "--profile quick --rate 50 --seconds 5 --warmup 1 --payload 200 --partitions 3 --checkpoint-every 10s "
+        "--trigger-every 1s --runs 2 --shape poisson --work join --lanes realtime,floor --burst 0 "
+        "--bootstrap-servers kafka:1"
+    )
+    assert _run(["bench", *chosen.split()]) == 0
+    assert fake.settings == {
+        "rate_per_s": 50, "seconds": 5, "warmup_s": 1, "payload_bytes": 200, "partitions": 3, "checkpoint_every": "10s",
+        "trigger_every": "1s", "runs": 2, "shape": "poisson", "work": "join", "lanes": ("realtime", "floor"),
+        "burst": 0, "boundaries": 0,
+    }  # fmt: skip
+    assert (fake.servers, fake.partitions) == ("kafka:1", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "fix"),
+    [
+        (["--lanes", "floor,storm"], "there is no lane 'storm'", "one or more of: floor"),
+        (["--profile", "slow"], "there is no profile 'slow'", "one of: quick, article, full"),
+        (["--payload", "20"], "--payload 20 is too small", "--payload "),
+        (["--work", "sort"], "--work sort is not known", "one of: stateless"),
+        (["--work", "join", "--lanes", "continuous"], "lane continuous cannot do join", "it can do: stateless"),
+        (["sweep", "--intervals", "fast,slow"], "--intervals fast,slow is no list of numbers", "as in --intervals"),
+        (["sweep", "--intervals", "5,-1"], "--intervals 5,-1 is no list of numbers", "as in --intervals"),
+        (["gap", "--intervals", ""], "--intervals  is no list of numbers", "as in --intervals"),
+        (["rates", "--ladder", "10,x"], "--ladder 10,x is no list of numbers", "as in --ladder"),
+        (["rates", "--ladder", "0,10"], "--ladder 0,10 is no list of numbers", "as in --ladder"),
+        (["engines", "--works", "sort"], "--works sort is not known", "some of: stateless"),
+        (["engines", "--rates", "many"], "--rates many is no list of numbers", "as in --rates"),
+    ],
+)
+def test_what_cannot_be_done_is_2_before_anything_begins(
+    capsys: Capture, fake: FakeBench, arguments: list[str], what: str, fix: str
+) -> None:
+    lines = refused(capsys, *arguments)
+    assert lines[0] == f"error: {what} [OPTION_REFUSED]"
+    assert lines[-1].startswith(f"fix: {fix}")
+    assert fake.study is None
+
+
+@pytest.mark.parametrize("arguments", [["--seconds", "0"], ["--rate", "fast"], ["--runs", "0"], ["--unknown"]])
+def test_wrong_usage_is_2(capsys: Capture, fake: FakeBench, arguments: list[str]) -> None:
+    assert "Usage:" in "\n".join(refused(capsys, *arguments))
+    assert fake.study is None
+
+
+@pytest.mark.parametrize("name", ["sweep", "engines", "rates", "gap"])
+def test_each_study_runs_by_its_name(capsys: Capture, fake: FakeBench, name: str) -> None:
+    assert _run(["bench", name, "--json"]) == 0
+    assert fake.study is not None
+    assert fake.study.name == name
+    assert fake.out.name.startswith(f"{name}-")
+    assert json.loads(capsys.readouterr().out)["study"] == name
+
+
+def test_options_before_a_studys_name_are_the_studys_and_its_own_come_first(fake: FakeBench) -> None:
+    assert _run(["bench", "--payload", "300", "--seconds", "7", "--rate", "5", "sweep", "--rate", "6"]) == 0
+    assert fake.settings["payload_bytes"] == 300
+    assert fake.settings["rate_per_s"] == 6
+    assert fake.settings["seconds"] == 7, "a default of the study does not come before what the user chose"
+    assert fake.settings["warmup_s"] == 15
+
+
+@pytest.mark.parametrize("option", [["--out", "x"], ["--json"], ["--bootstrap-servers", "b:1"], ["--profile", "full"]])
+def test_an_option_that_a_study_would_not_see_is_refused(capsys: Capture, fake: FakeBench, option: list[str]) -> None:
+    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} stands before the study")
+    assert fake.study is None
+
+
+def test_the_intervals_of_a_sweep_are_the_users(fake: FakeBench) -> None:
+    assert _run(["bench", "sweep", "--intervals", "0,100"]) == 0
+    assert fake.settings["intervals_ms"] == [0, 100]
+
+
+def test_engines_may_be_chosen_by_lane_work_and_rate(fake: FakeBench) -> None:
+    arguments = ["--lanes", "floor,realtime", "--works", "stateless, join", "--rates", "5,7"]
+    assert _run(["bench", "engines", *arguments]) == 0
+    assert [cell.key for cell in fake.cells] == [
+        "floor stateless 5", "realtime stateless 5", "realtime join 5",
+        "floor stateless 7", "realtime stateless 7", "realtime join 7",
+    ]  # fmt: skip
+
+
+def pipeline_files() -> None:
+    Path("cli_bench_own.py").write_text(
+        'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
+        'tr.KafkaSink("out"))\n'
+    )
+    Path("cli_bench_made.py").write_text("def make(number):\n    return {'a': number}\n")
+
+
+def test_a_first_word_that_names_no_study_is_a_pipeline(fake: FakeBench) -> None:
+    pipeline_files()
+    assert _run(["bench", "cli_bench_own.py", "--generator", "cli_bench_made.py:make", "--rate", "5"]) == 0
+    assert fake.study is not None
+    assert fake.study.name == "pipeline"
+    assert [cell.title for cell in fake.study.cells][-1] == "fraud, real time"
+    assert fake.settings["rate_per_s"] == 5
+
+
+def test_a_pipeline_without_records_or_with_two_kinds_of_them_is_refused(capsys: Capture, fake: FakeBench) -> None:
+    pipeline_files()
+    both = ["--generator", "cli_bench_made.py:make", "--replay", "topic"]
+    for arguments in ([], both):
+        lines = refused(capsys, "cli_bench_own.py", *arguments)
+        assert lines[0] == "error: the benchmark does not know what to send [OPTION_REFUSED]"
+        assert lines[-1].startswith("fix: --generator FILE:FUNCTION, or --replay TOPIC")
+
+
+def test_a_pipeline_that_is_not_there_is_2(capsys: Capture, fake: FakeBench) -> None:
+    pipeline_files()
+    lines = refused(capsys, "absent.py", "--generator", "cli_bench_made.py:make")
+    assert lines[0] == "error: there is no file absent.py [PIPELINE_NOT_FOUND]"
+
+
+def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fake: FakeBench) -> None:
+    pipeline_files()
+    lines = refused(capsys, "sweeep", "--generator", "cli_bench_made.py:make")
+    assert "PIPELINE_NOT_FOUND" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (
+            ["bench"],
+            ["--rate", "--seconds", "--warmup", "--payload", "--partitions", "--checkpoint-every", "--runs", "--lanes",
+             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap"],
+        ),
+        (["bench", "sweep"], ["--intervals", "--seconds", "--rate", "--out"]),
+        (["bench", "rates"], ["--ladder", "--bound", "--lanes"]),
+        (["bench", "gap"], ["--intervals", "--no-kills"]),
+        (["bench", "pipeline"], ["FILE", "--generator", "--replay"]),
+    ],
+)  # fmt: skip
+def test_each_command_explains_itself(capsys: Capture, command: list[str], options: list[str]) -> None:
+    assert _run([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [option for option in options if option not in shown] == []
