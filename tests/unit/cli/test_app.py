@@ -23,7 +23,7 @@ def test_help_lists_the_commands_on_standard_output(capsys: Capture) -> None:
     assert _run(["--help"]) == 0
     shown = capsys.readouterr()
     listed = shown.out.partition("Commands")[2]
-    assert [name for name in ("demo", "init", "run", "doctor", "broker") if name not in listed] == []
+    assert [name for name in ("demo", "init", "run", "doctor", "bench", "broker") if name not in listed] == []
     assert shown.err == ""
 
 
