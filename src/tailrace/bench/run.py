@@ -206,7 +206,7 @@ def figures(seen: Measurement, firsts: Arrivals, growth: float) -> dict[str, Any
             "p99": round(seen.load.late_ms_p99, 3),
             "max": round(seen.load.late_ms_max, 3),
         },
-        "achieved_rate_per_s": round(seen.load.measured / max(seen.load.took_s, 1e-9), 1),
+        "achieved_rate_per_s": round(seen.load.measured / max(seen.load.took_s, seconds), 1),
         "percentiles": percentile_curve(latency_ns),
         "timeline": timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
         "resources": {name: dict(used) for name, used in seen.resources.items()},

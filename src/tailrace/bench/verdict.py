@@ -51,7 +51,7 @@ def _load_problems(seen: Measurement) -> list[str]:
         return [f"{load.failed:,} records could not be sent"]
     seconds = (seen.end_ns - seen.first_ns) / 1e9
     if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
-        rate = load.measured / max(load.took_s, 1e-9)
+        rate = load.measured / max(load.took_s, seconds)
         return [f"the load missed its plan: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
     if load.late_ms_p99 > LATEST_MS:
         return [f"the load missed its plan: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]

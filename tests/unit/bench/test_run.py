@@ -196,13 +196,20 @@ def test_figures_of_a_run() -> None:
     seen = measurement(load=load_report(late_ms_p99=1.23456), resources=resources, first_output_s=9.4)
     made = figures(seen, seen.arrivals.firsts(), 0.25)
     assert made["publish_delay_ms"] == {"p50": 0.05, "p99": 1.235, "max": 3.0}
-    assert made["achieved_rate_per_s"] == pytest.approx(1000, rel=0.01)
+    assert made["achieved_rate_per_s"] == 1000.0
     assert made["resources"] == resources
     assert (made["first_output_s"], made["lag_per_s"]) == (9.4, 0.25)
     assert len(made["timeline"]["count"]) == 20
     assert sum(made["timeline"]["count"]) == RECORDS
     assert dict(made["percentiles"])[99.9] == 1.0
     assert HdrHistogram.decode(made["histogram"]).get_total_count() == RECORDS
+
+
+@pytest.mark.parametrize(("took_s", "rate"), [(9.0, 1.0), (20.0, 0.5)])
+def test_a_low_rate_is_told_as_what_it_is(took_s: float, rate: float) -> None:
+    """Ten records in ten seconds are nine seconds apart, from the first to the last."""
+    seen = measurement(arrivals_of(range(10)), end=10, load=load_report(measured=10, took_s=took_s))
+    assert figures(seen, seen.arrivals, 0.0)["achieved_rate_per_s"] == rate
 
 
 def test_figures_of_a_run_in_which_nothing_came_out() -> None:
