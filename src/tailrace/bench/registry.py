@@ -5,15 +5,22 @@ from collections.abc import Iterable
 from tailrace.bench.lane import Lane
 from tailrace.bench.lanes import (
     continuous,
+    flink,
     floor,
+    kafka_streams,
     microbatch,
+    pyflink,
     python_stock,
+    quix,
     realtime,
     realtime_stock,
 )
 from tailrace.errors import OptionRefused
 
-_MODULES = (floor, microbatch, continuous, realtime_stock, realtime, python_stock)
+_MODULES = (
+    *(floor, microbatch, continuous, realtime_stock, realtime, python_stock),
+    *(flink, kafka_streams, quix, pyflink),
+)
 
 
 def all_lanes() -> dict[str, Lane]:

@@ -84,13 +84,18 @@ def closing_table(lanes: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
         pad_edge=False,
         padding=(0, 1),
     )
-    table.add_column("", justify="left", no_wrap=True)
-    for name in ("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "repeated"):
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for title, lane in lanes:
         figures = [lane[name] for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")]
         counts = [lane[name] for name in ("samples", "lost", "duplicated")]
-        table.add_row(title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts))
+        rows.append((title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts)))
+    # Where it is narrow the titles are broken, never the figures.
+    table.add_column("", justify="left", overflow="fold")
+    for place, name in enumerate(("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "repeated"), start=1):
+        widest = max([len(name), *(len(row[place]) for row in rows)])
+        table.add_column(name, justify="right", no_wrap=True, min_width=widest)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -7,7 +7,7 @@ from tailrace.bench.work import Work
 LANES = (
     SparkLane(
         "continuous",
-        "continuous trigger (Spark's defaults)",
+        "continuous, stock Spark",
         frozenset({Work.STATELESS}),
         SparkSettings(tailrace=False, trigger="continuous"),
     ),

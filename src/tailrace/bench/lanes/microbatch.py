@@ -7,14 +7,14 @@ from tailrace.bench.work import Work
 LANES = (
     SparkLane(
         "microbatch",
-        "micro-batch (Tailrace)",
+        "micro-batch",
         frozenset(Work),
         SparkSettings(tailrace=True, trigger="microbatch"),
         merges=True,
     ),
     SparkLane(
         "microbatch-stock",
-        "micro-batch (Spark's defaults)",
+        "micro-batch, stock Spark",
         frozenset(Work),
         SparkSettings(tailrace=False, trigger="microbatch"),
         merges=True,

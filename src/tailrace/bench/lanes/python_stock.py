@@ -21,14 +21,14 @@ FIVE = {
 LANES = (
     SparkLane(
         "python-stock",
-        "real time, Python function (Spark's defaults)",
+        "Python function, stock Spark",
         frozenset({Work.PYTHON}),
         SparkSettings(tailrace=False, trigger="realtime", conf=UNCHECKED, checkpoint_every_s=10),
         {**UNCHECKED, "trigger": "real time, 10 seconds"},
     ),
     SparkLane(
         "python-five",
-        "real time, Python function (five settings)",
+        "Python function, five settings",
         frozenset({Work.PYTHON}),
         SparkSettings(tailrace=False, trigger="realtime", conf=FIVE),
         FIVE,

@@ -7,7 +7,7 @@ from tailrace.bench.work import Work
 LANES = (
     SparkLane(
         "realtime",
-        "real time (Tailrace)",
+        "real time",
         frozenset(Work) - {Work.PYTHON},
         SparkSettings(tailrace=True, trigger="realtime"),
     ),

@@ -17,7 +17,7 @@ STATE = {
 LANES = (
     SparkLane(
         "realtime-stock",
-        "real time (Spark's defaults)",
+        "real time, stock Spark",
         frozenset(Work) - {Work.PYTHON},
         SparkSettings(tailrace=False, trigger="realtime", conf=STATE),
         STATE,
