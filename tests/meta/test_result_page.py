@@ -1,0 +1,114 @@
+"""The page on result.json names every key that a benchmark writes, and no others."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailrace.bench import result as results
+from tailrace.bench import study as studies
+from tailrace.bench.lanes.floor import Floor
+from tailrace.bench.options import BenchOptions
+from tailrace.bench.run import Bench, CellPlan
+from tailrace.bench.screen import Screen
+from tailrace.bench.studies.gap import gap_study
+from tailrace.bench.studies.rates import rates_study
+from tailrace.bench.studies.sweep import sweep_study
+from tailrace.bench.study import Study, failed_run, run_study
+from tailrace.cli.output import console
+from tailrace.errors import MeasurementFailed
+from tailrace.latency.distribution import timeline
+
+from .source import ROOT
+
+Json = dict[str, Any]
+PAGE = (ROOT / "docs" / "reference" / "result.md").read_text()
+OPTIONS = BenchOptions(lanes=("realtime",))
+FAILED = MeasurementFailed("it ended", why="no memory")
+
+
+def table(title: str) -> dict[str, str]:
+    """The last column of a section's table, by each key of the first."""
+    section = re.split(rf"^#+ {re.escape(title)}$", PAGE, flags=re.MULTILINE)[1]
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    assert rows, title
+    return {key: row[-1] for row in rows for key in re.findall(r"`([^`]+)`", row[0])}
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def line_of(cell: CellPlan) -> Json:
+    return {**failed_run(cell, FAILED), "run": 1, "order": 1}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Json:
+    """A real study, in which every run fails at once."""
+
+    def fails(*_: object) -> Json:
+        raise FAILED
+
+    with pytest.MonkeyPatch.context() as patch, Screen(console()) as screen:
+        patch.setattr(studies, "run_cell", fails)
+        study = Study("bench", [OPTIONS.cell(Floor())], 1, OPTIONS.as_settings())
+        return run_study(study, Bench("b:1", {}, 2, Path("scratch")), screen, tmp_path_factory.mktemp("out"))
+
+
+def test_the_whole(whole: Json) -> None:
+    assert set(table("The whole")) == set(whole)
+    assert named(table("The whole")["machine"]) == set(whole["machine"])
+    assert list(whole["clients"]) == ["producer", "probe", "topics"]
+
+
+def test_settings() -> None:
+    assert set(table("Settings")) == set(OPTIONS.as_settings())
+    added = named(PAGE.partition("A study adds what it varies:")[2].partition("\n")[0])
+    made = (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS))
+    assert {key for study in made for key in study.settings} - set(OPTIONS.as_settings()) <= added
+
+
+def test_a_lane(whole: Json) -> None:
+    (lane,) = whole["lanes"].values()
+    assert set(table("A lane")) == set(lane)
+
+
+def test_a_run(whole: Json) -> None:
+    (run,) = whole["runs"]
+    described = table("A run")
+    assert set(described) == set(run)
+    assert named(described["result"]) == set(run["result"])
+    steps = timeline(np.array([1]), np.array([1]), 0, 1.0)
+    assert named(described["timeline"]) == set(steps)
+
+
+def test_a_ratio() -> None:
+    run = line_of(OPTIONS.cell(Floor()))
+    run["result"] |= {"p50_ms": 1.0}
+    assert set(table("A ratio")) == set(results.ratio([run], [run], "p50_ms") or ())
+
+
+def test_what_a_study_adds() -> None:
+    added: Json = {}
+    for study in (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS)):
+        runs = [line_of(cell) for cell in study.cells]
+        added |= study.add({"runs": runs})
+    described = table("What a study adds")
+    assert set(described) == set(added)
+    assert set(added["sweep"][0]) <= named(described["sweep"])
+    (ladder,) = added["rates"]["lanes"].values()
+    assert {*added["rates"], *ladder, *ladder["ladder"][0]} <= named(described["rates"])
+
+
+def test_an_interval() -> None:
+    study = gap_study(replace(OPTIONS, rate=1000), (5,), kills=False)
+    boundary = {"at_s": 1.0, "batch": 2, "pause_ms": 130.0, "parts_ms": {"planning": 20.0}}
+    runs = [{**line_of(cell), "boundaries": [boundary]} for cell in study.cells]
+    interval = study.add({"runs": runs})["gap"]["intervals"][0]
+    assert set(table("An interval")) == set(interval)
+    assert set(boundary) <= named(table("A run")["boundaries"])
