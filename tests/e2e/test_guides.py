@@ -74,10 +74,16 @@ def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
         os.kill(process, signal.SIGKILL)
 
 
-@pytest.mark.timeout(600)
+def brings_its_broker(page: Path) -> bool:
+    """Whether the page's own commands start one."""
+    typed = "\n".join(block.text for block in blocks(page) if block.language == "console")
+    return "$ tailrace broker start" in typed or "$ tailrace bench" in typed
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", WALKED, ids=name_of)
 def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path: Path) -> None:
-    if "tailrace broker start" in page.read_text():
+    if brings_its_broker(page):
         walk(page, tmp_path / "reader", reader_env)
     else:  # a page that takes the reader's broker for granted; its topics are made by the page
         with own_broker(lambda _: None) as broker:
