@@ -84,12 +84,13 @@ def test_a_benchmark_shows_its_table_its_ratios_and_where_its_files_are(capsys: 
     assert _run(["bench", "--out", "here", "--runs", "2"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
+    _, batch, fast = fake.cells
     assert [cell.key for cell in fake.cells] == ["floor", "microbatch", "realtime"]
     assert fake.out == Path("here")
     for words in (
         "Starting a Kafka broker of its own ...",
         "p99.9",
-        "p50    micro-batch (Tailrace), 500ms: 250.0 times real time (Tailrace) (250.0 to 250.0 over 2 runs)",
+        f"p50    {batch.title}: 250.0 times {fast.title} (250.0 to 250.0 over 2 runs)",
         "report  here/report.html",
         "data    here/result.json",
     ):
