@@ -3,13 +3,15 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+RESULTS := benchmarks/results
 # The newest of the supported interpreters that is here; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit bench-aggregate bench-lineage bench-static soak docs lock clean
+.PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines \
+	bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -35,8 +37,27 @@ lint: $(READY)  ## ruff and mypy
 unit: $(READY)  ## the tests that need no JVM: seconds
 	@$(BIN)/pytest tests/unit tests/meta
 
-bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's session
-	@$(BIN)/python benchmarks/keyed_aggregate.py
+test-engines: $(READY)  ## the lanes of Flink, PyFlink, Kafka Streams and Quix Streams, for real: downloads much
+	@TAILRACE_ENGINES=1 $(BIN)/pytest tests/e2e/test_bench_engines.py
+
+bench: $(READY)  ## the README's figures: Kafka alone, micro-batch, real time; five minutes
+	@$(BIN)/tailrace bench --profile article --out $(RESULTS)/article
+
+bench-full: $(READY)  ## the same by all rules: long warm-up, batch boundaries, five runs; 45 minutes
+	@$(BIN)/tailrace bench --profile full --out $(RESULTS)/full
+
+bench-sweep: $(READY)  ## latency against the micro-batch trigger interval; 10 minutes
+	@$(BIN)/tailrace bench sweep --out $(RESULTS)/sweep
+
+bench-gap: $(READY)  ## what a checkpoint costs in real time, and what a crash replays; 20 minutes
+	@$(BIN)/tailrace bench gap --out $(RESULTS)/gap
+
+bench-engines: $(READY)  ## other engines at the same work, by default and tuned; three hours
+	@$(BIN)/tailrace bench engines --out $(RESULTS)/engines
+
+bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
+	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \
+		--out $(RESULTS)/aggregate
 
 bench-lineage: $(READY)  ## what lineage costs: the demo's pipeline with and without it
 	@$(BIN)/python benchmarks/lineage.py
