@@ -1,9 +1,15 @@
 """The docs say what the code does."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+from tailrace.bench.options import PROFILES
+from tailrace.bench.registry import all_lanes
+from tailrace.bench.work import Work
+from tailrace.latency.schedule import Shape
 
 from .reference import pages
 
@@ -39,3 +45,10 @@ def test_make_targets_in_the_docs_exist() -> None:
         used = set(re.findall(r"\bmake ([a-z-]+)", re.sub(r"[^\n]*make sure[^\n]*", "", (ROOT / page).read_text())))
         assert used, page
         assert used <= targets, page
+
+
+@pytest.mark.parametrize("known", [all_lanes(), Work, Shape, PROFILES], ids=["lanes", "works", "shapes", "profiles"])
+def test_the_guide_to_the_benchmark_names_everything_that_can_be_chosen(known: Iterable[str]) -> None:
+    rows = [line for line in (ROOT / "docs/guide/benchmark.md").read_text().splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert set(known) <= named
