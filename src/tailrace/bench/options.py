@@ -1,6 +1,6 @@
 """What a user may choose of a benchmark, and the profiles that choose for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +16,9 @@ from tailrace.traffic.load import Flow
 from tailrace.traffic.makers import Events
 from tailrace.traffic.probe import ByFields
 
+LONG_ENOUGH_S = 60
+"""The shortest warm-up that our own rules allow."""
+ENOUGH_RUNS = 3
 BOUNDARIES_NEEDED = 3
 """How many batch boundaries a window must hold to show what they cost."""
 
@@ -111,36 +114,33 @@ class BenchOptions:
         return {renamed.get(name, name): value for name, value in given.items()}
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A set of choices with a name, and what has to be said about it."""
-
-    options: BenchOptions
-    notes: Sequence[str] = ()
-
-
-_SHORT_WARMUP = (
-    "The published setting. Its warm-up of 15 s is shorter than the 60 s that a JVM needs to compile here; "
-    "a burst of events at the very start makes up for part of that, in every lane alike."
-)
-_NO_BOUNDARY = (
-    "Real time saves its progress every 5 minutes here, so no batch boundary falls into the window and its cost is not "
-    "in these figures. The full profile shows it."
-)
-_MANY_BOUNDARIES = (
-    "Real time saves its progress every 15 s, so that every window holds at least three batch boundaries. With the "
-    "default of 5 minutes there is one boundary where there are twenty here."
-)
-_QUICK = "A quick look: 20 s, one run, a short warm-up and no batch boundary in the window. Not for comparisons."
-
-PROFILES: Mapping[str, Profile] = {
-    "quick": Profile(BenchOptions(seconds=20, warmup=10), (_QUICK,)),
-    "article": Profile(BenchOptions(), (_SHORT_WARMUP, _NO_BOUNDARY)),
-    "full": Profile(
-        BenchOptions(warmup=60, seconds=60, checkpoint_every="15s", runs=5, boundaries=BOUNDARIES_NEEDED),
-        (_MANY_BOUNDARIES,),
-    ),
+PROFILES: Mapping[str, BenchOptions] = {
+    "quick": BenchOptions(seconds=20, warmup=10),
+    "article": BenchOptions(),
+    "full": BenchOptions(warmup=60, seconds=60, checkpoint_every="15s", runs=5, boundaries=BOUNDARIES_NEEDED),
 }
+
+
+def caveats(options: BenchOptions) -> list[str]:
+    """What has to be said about figures that are measured with these choices."""
+    told = []
+    if options.warmup < LONG_ENOUGH_S:
+        told.append(
+            f"The warm-up of {options.warmup:g} s is shorter than the {LONG_ENOUGH_S} s that a JVM needs to compile on "
+            f"a small machine; {options.burst:,} events at once at the very start make up for part of that, in every "
+            "lane alike."
+        )
+    if options.runs < ENOUGH_RUNS:
+        told.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
+    every = f"Real time saves its progress every {options.checkpoint_every}"
+    if options.checkpoint_ms > 1000 * options.seconds:
+        told.append(
+            f"{every}, so a window of {options.seconds:g} s holds no batch boundary, or one by chance: what a boundary "
+            "costs is not in these figures. The full profile shows it."
+        )
+    else:
+        told.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
+    return told
 
 
 def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
@@ -152,7 +152,7 @@ def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
     if profile not in PROFILES:
         raise OptionRefused(f"there is no profile {profile!r}", fix=f"one of: {', '.join(PROFILES)}")
     own = {name: value for name, value in changed.items() if value is not None}
-    options = PROFILES[profile].options
+    options = PROFILES[profile]
     if {"checkpoint_every", "seconds"} & own.keys() and "boundaries" not in own:
         # The user's window is the user's: the profile's demand on it holds only for the profile's own.
         own["boundaries"] = 0

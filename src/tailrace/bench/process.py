@@ -46,7 +46,7 @@ class LaneProcess:
         raise MeasurementFailed(
             f"lane {self.lane} ended by itself with exit code {code}",
             why=_telling_line(printed),
-            fix="--verbose shows the last lines that it printed",
+            fix="the report shows the last lines that it printed",
             detail="\n".join(printed[-_SHOWN_LINES:]),
         )
 

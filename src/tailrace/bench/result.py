@@ -88,7 +88,7 @@ def surroundings(versions: Mapping[str, str]) -> dict[str, Any]:
             "confluent-kafka": version("confluent-kafka"),
             **versions,
         },
-        "commit": _commit(),
+        "commit": commit(),
         "machine": machine(),
     }
 
@@ -129,7 +129,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the checkout that this runs from, if it is one."""
     try:
         done = subprocess.run(

@@ -12,6 +12,7 @@ from tailrace.bench.result import (
     PERCENTILES,
     Run,
     command_line,
+    commit,
     lane_object,
     now,
     ratio,
@@ -20,7 +21,8 @@ from tailrace.bench.result import (
 )
 from tailrace.bench.run import Bench, CellPlan, run_cell
 from tailrace.bench.screen import Screen
-from tailrace.errors import LaneUnavailable, MeasurementFailed
+from tailrace.errors import LaneUnavailable, TailraceError
+from tailrace.version import VERSION
 
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
@@ -41,7 +43,7 @@ class Study:
         notes: What a reader has to know.
         add: What the study adds to the result, from the result itself.
         skips: Why a cell need not be measured, given the runs so far; nothing where it is to be measured.
-        may_fall_behind: Whether a lane that cannot keep up is a finding, not a fault of the study.
+        tolerates: Whether a void run is a finding of the study, not a fault of it.
     """
 
     name: str
@@ -53,12 +55,12 @@ class Study:
     notes: Sequence[str] = ()
     add: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda _result: {})
     skips: Callable[[CellPlan, Sequence[Run]], str] = field(default=lambda _cell, _runs: "")
-    may_fall_behind: bool = False
+    tolerates: Callable[[Run], bool] = field(default=lambda _run: False)
 
     @property
     def fingerprint(self) -> str:
         """The same for a study that is the same, so that it may go on where it was left."""
-        told = [self.name, self.runs, dict(self.settings), [cell.key for cell in self.cells]]
+        told = [self.name, self.runs, dict(self.settings), [cell.key for cell in self.cells], VERSION, commit()]
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -100,18 +102,20 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
     result |= study.add(result)
     (out / RESULT_FILE).write_text(json.dumps(result, indent=1) + "\n")
     write_histograms(result["runs"], out / HISTOGRAM_FILE)
+    # All of it is in the result now. The same command measures anew.
+    (out / RUNS_FILE).unlink(missing_ok=True)
     return result
 
 
 def _measured(bench: Bench, cell: CellPlan, screen: Screen) -> dict[str, Any]:
     try:
         return run_cell(bench, cell, lambda moment: screen.show(cell.title, moment))
-    except MeasurementFailed as failed:
+    except TailraceError as failed:
         # One lane that fails does not take the others' figures with it; the result says what happened.
         return failed_run(cell, failed)
 
 
-def failed_run(cell: CellPlan, failed: MeasurementFailed) -> dict[str, Any]:
+def failed_run(cell: CellPlan, failed: TailraceError) -> dict[str, Any]:
     """The line of a run that gave no figures."""
     empty = dict.fromkeys((*PERCENTILES, "max_ms"), None)
     return {
@@ -150,7 +154,7 @@ def assemble(
     cells = [cell for cell in cells if by_key[cell.key]]
     lanes = {cell.key: lane_object(cell, by_key[cell.key]) for cell in cells}
     ratios, declined = _ratios(study, cells, by_key)
-    judged = [run for run in runs if not (study.may_fall_behind and run["fell_behind"])]
+    judged = [run for run in runs if not study.tolerates(run)]
     valid, told = verdict(judged, unavailable)
     if not runs:
         valid, told = False, ["nothing was measured", *told]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench.options import PROFILES, BenchOptions, options_of
+from tailrace.bench.options import PROFILES, BenchOptions, caveats, options_of
 from tailrace.bench.work import Work
 from tailrace.errors import DefinitionError, DurationInvalid, OptionRefused
 from tailrace.latency.schedule import Shape
@@ -31,17 +31,18 @@ def test_full_keeps_the_rules() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_that_breaks_a_rule_says_so(profile: str) -> None:
-    options, told = PROFILES[profile].options, " ".join(PROFILES[profile].notes)
+    options, told = PROFILES[profile], " ".join(caveats(PROFILES[profile]))
     assert ("warm-up" in told) == (options.warmup < 60)
-    assert "boundar" in told
+    assert ("runs" in told) == (options.runs < 3)
+    assert ("is not in these figures" in told) == (options.checkpoint_ms > 1000 * options.seconds)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_the_user_chose_comes_before_the_profile_and_nothing_else_changes(profile: str) -> None:
-    before = PROFILES[profile].options.as_settings()
+    before = PROFILES[profile].as_settings()
     after = options_of(profile, {"rate": 10, "work": "join", "payload": None}).as_settings()
     assert {name for name in before if before[name] != after[name]} == {"rate_per_s", "work"}
-    assert PROFILES[profile].options.as_settings() == before, "the profile itself stays"
+    assert PROFILES[profile].as_settings() == before, "the profile itself stays"
 
 
 @pytest.mark.parametrize("changed", [{"seconds": 20.0}, {"checkpoint_every": "5m"}])

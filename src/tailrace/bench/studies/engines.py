@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tailrace.bench.options import BenchOptions
+from tailrace.bench.options import BenchOptions, caveats
 from tailrace.bench.registry import all_lanes, lanes_named
 from tailrace.bench.study import Study
 from tailrace.bench.work import Work
@@ -37,6 +37,6 @@ def engines_study(
         cells,
         options.runs,
         settings,
-        notes=[_FAIRNESS],
-        may_fall_behind=True,
+        notes=[_FAIRNESS, *caveats(options)],
+        tolerates=lambda run: bool(run["fell_behind"]),
     )

@@ -1,6 +1,6 @@
 """``tailrace bench``: lanes side by side."""
 
-from tailrace.bench.options import PROFILES, BenchOptions
+from tailrace.bench.options import PROFILES, BenchOptions, caveats
 from tailrace.bench.registry import lanes_named
 from tailrace.bench.study import Study
 from tailrace.bench.work import Work
@@ -21,14 +21,14 @@ def lanes_study(options: BenchOptions, profile: str) -> Study:
         options.runs,
         options.as_settings(),
         profile=profile,
-        notes=[*PROFILES[profile].notes, *_own_notes(options, profile)],
+        notes=[*caveats(options), *_own_notes(options, profile)],
     )
 
 
 def _own_notes(options: BenchOptions, profile: str) -> list[str]:
     changed = [
         name
-        for name, value in PROFILES[profile].options.as_settings().items()
+        for name, value in PROFILES[profile].as_settings().items()
         if options.as_settings()[name] != value and name not in ("boundaries", "lanes")
     ]
     return [f"Changed from the profile {profile}: {', '.join(changed)}."] if changed else []

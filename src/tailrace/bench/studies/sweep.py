@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tailrace.bench.options import BenchOptions
+from tailrace.bench.options import BenchOptions, caveats
 from tailrace.bench.registry import lanes_named
 from tailrace.bench.study import Study
 
@@ -29,6 +29,9 @@ def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS
         cells,
         options.runs,
         settings,
-        notes=["Below the time that a batch takes there is no interval: each batch starts when the last one is done."],
+        notes=[
+            *caveats(options),
+            "Below the time that a batch takes there is no interval: each batch starts when the last one is done.",
+        ],
         add=add,
     )
