@@ -1,6 +1,8 @@
 """The course of a measurement, with a load and a probe that only take notes."""
 
+import itertools
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -107,6 +109,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         monkeypatch.setattr(fake, "scene", made, raising=False)
         monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr(module, "Resources", FakeResources)
+    # A millisecond goes by at each look at the clock, so that nothing depends on how busy the machine is.
+    ticks = itertools.count(1_000_000_000, 1_000_000)
+    seconds = SimpleNamespace(
+        time_ns=lambda: 1_763_200_000_000_000_000, monotonic_ns=lambda: next(ticks), monotonic=lambda: next(ticks) / 1e9
+    )
+    monkeypatch.setattr(module, "time", seconds)
     return made
 
 
