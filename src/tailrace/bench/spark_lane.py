@@ -96,7 +96,7 @@ def _pipeline_of(cell: Cell) -> "Pipeline":
 
     return Pipeline(
         name=f"bench-{cell.work}",
-        source=KafkaSource(cell.source, SCHEMA),
+        source=KafkaSource(cell.source, SCHEMA, starting="earliest"),
         transform=transform_of(cell.work),
         sink=KafkaSink(cell.sink, key="key"),
         dead_letters=f"{cell.sink}.dead-letters",
