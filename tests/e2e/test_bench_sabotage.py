@@ -21,8 +21,8 @@ from tailrace.traffic.load import Load
 from tailrace.traffic.makers import Generated
 from tailrace.traffic.probe import ByLineage, Probe, Snapshot
 
-OPTIONS = BenchOptions(rate=1000, seconds=4, warmup=1, burst=0)
-RECORDS = 4000
+OPTIONS = BenchOptions(rate=1000, seconds=2, warmup=0.5, burst=0)
+RECORDS = 2000
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def test_a_checkpoint_goes_from_mode_to_mode_without_loss(
                 kafka.receive(here.sink.topic, lambda seen, want=last: dict(seen) == want)
 
 
-@pytest.mark.parametrize("transform", [risky, per_card], ids=["stateless", "stateful"])
+@pytest.mark.parametrize(("mode", "transform"), [("microbatch", risky), ("realtime", per_card)])
 def test_a_run_that_ended_before_its_first_checkpoint_is_no_obstacle(
     spark: Any, kafka: Kafka, mode: str, transform: Any, tmp_path: Path
 ) -> None:

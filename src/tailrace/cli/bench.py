@@ -305,6 +305,8 @@ def pipeline(
     trigger_every: TriggerEvery = None,
     runs: Runs = None,
     shape: Shape = None,
+    lanes: Annotated[str | None, typer.Option(help="Some of floor, microbatch and realtime.")] = None,
+    burst: Burst = None,
     out: Out = None,
     bootstrap_servers: Servers = None,
     json: Json = False,

@@ -27,21 +27,23 @@ _TITLES = {Mode.MICROBATCH: "micro-batch", Mode.REALTIME: "real time"}
 
 
 def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
-    """The pipeline in micro-batch and real time, beside Kafka alone."""
+    """The pipeline in micro-batch and real time, beside Kafka alone; or those of the three that were chosen."""
     pipeline = load_pipeline(spec)
     require_measurable(pipeline)
-    cells = [_with_records(options.cell(Floor()), records)]
+    lanes: dict[str, Floor | SparkLane] = {"floor": Floor()}
     for mode in (Mode.MICROBATCH, Mode.REALTIME):
-        lane = SparkLane(
+        lanes[str(mode)] = SparkLane(
             str(mode),
             f"{pipeline.name}, {_TITLES[mode]}",
             frozenset({Work.STATELESS}),
             SparkSettings(tailrace=True, trigger=str(mode), pipeline=_absolute(spec)),
         )
-        cells.append(_with_records(options.cell(lane), records))
+    for name in options.lanes:
+        if name not in lanes:
+            raise OptionRefused(f"a pipeline of yours has no lane {name!r}", fix=f"one or more of: {', '.join(lanes)}")
     return Study(
         "pipeline",
-        cells,
+        [_with_records(options.cell(lanes[name]), records) for name in options.lanes],
         options.runs,
         {**options.as_settings(), "pipeline": spec, "records": type(records).__name__.lower()},
         notes=[_NO_LOSSES],
