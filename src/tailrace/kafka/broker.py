@@ -28,7 +28,7 @@ from tailrace.errors import (
     OptionRefused,
     PortTaken,
 )
-from tailrace.kafka.client import client_config
+from tailrace.kafka.client import plain_client
 from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.kafka.topics import list_topics
@@ -320,9 +320,7 @@ def _remove_left_over(brokers: Path) -> None:
 
 def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
     """Wait until the broker answers; raise with its own words if it ends or takes too long."""
-    config = client_config(record.bootstrap_servers, {})
-    if config is None:
-        raise AssertionError("plain options always translate")
+    config = plain_client(record.bootstrap_servers)
     deadline = time.monotonic() + timeout_s
     while True:
         if poll() is not None:

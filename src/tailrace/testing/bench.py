@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.broker import Broker, own_broker
-from tailrace.kafka.client import client_config
+from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import topic_record
 from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends, matching
 from tailrace.pipeline import KafkaSource, Pipeline, epoch_milliseconds
@@ -34,10 +34,7 @@ class Bench:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        config = client_config(broker.bootstrap_servers, {})
-        if config is None:
-            raise AssertionError("a broker of our own needs no key store")
-        self.config: ClientConfig = config
+        self.config: ClientConfig = plain_client(broker.bootstrap_servers)
 
     @property
     def spark(self) -> SparkSession:
