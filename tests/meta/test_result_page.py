@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Json:
         raise FAILED
 
     with pytest.MonkeyPatch.context() as patch, Screen(console()) as screen:
-        patch.setattr(studies, "run_cell", fails)
+        patch.setattr(studies, "run_cells", fails)
         study = Study("bench", [OPTIONS.cell(Floor())], 1, OPTIONS.as_settings())
         return run_study(study, Bench("b:1", {}, 2, Path("scratch")), screen, tmp_path_factory.mktemp("out"))
 

@@ -54,13 +54,13 @@ class Audit:
     spans_ms: dict[str, dict[str, float | None]] | None
 
 
-def audit(work: Work, client: ClientConfig, source: str, sink: str, seen: Measurement) -> Audit:
-    """Read both topics and compare them with the plan."""
+def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
+    """Read both topics and compare them with the plan; what each window of the run is told differs in its spans."""
     sent = read_appended(client, source)
     made = read_appended(client, sink) if sink != source else sent
     wrong = count_wrong(work, made.values, sent.numbers.tolist()) if sink != source else 0
     strangers = count_strangers(made, sent)
-    return Audit(len(made.values), wrong, strangers, spans(sent, made, seen.arrivals, seen))
+    return [Audit(len(made.values), wrong, strangers, spans(sent, made, seen.arrivals, seen)) for seen in windows]
 
 
 def count_strangers(made: Appended, sent: Appended) -> int:

@@ -1,15 +1,15 @@
 """One measurement: load, engine and probe, from the first record to the last."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tailrace.bench.resources import Resources
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig
 from tailrace.latency.clock import Clock
-from tailrace.latency.schedule import NS_PER_S, Schedule
+from tailrace.latency.schedule import NS_PER_S
 from tailrace.traffic.arrivals import Arrivals
 from tailrace.traffic.load import Flow, Load, LoadReport
 from tailrace.traffic.probe import ByFields, ByLineage, OnSnapshot, Probe, Snapshot
@@ -29,6 +29,7 @@ class Plan:
         warmup_s: How long before that does not count, from the first record that came out.
         known_by: How a result is traced to the record that caused it.
         drain_s: How long to wait for records that are still on their way.
+        settle_s: How long nothing must come out before it counts as all, where one result may stand for several.
     """
 
     flow: Flow
@@ -36,6 +37,7 @@ class Plan:
     warmup_s: float
     known_by: ByFields | ByLineage
     drain_s: float = _DRAIN_TIMEOUT_S
+    settle_s: float = _SETTLE_S
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,6 @@ class Measurement:
     """What was seen.
 
     Attributes:
-        schedule: When each record was due.
         first: The first measured record.
         end: The one after the last measured record.
         first_ns: When the measured window begins.
@@ -83,7 +84,6 @@ class Measurement:
         first_output_s: How long after the start the first record came out.
     """
 
-    schedule: Schedule
     first: int
     end: int
     first_ns: int
@@ -97,7 +97,7 @@ class Measurement:
 
 
 def measure(
-    plan: Plan,
+    plans: Sequence[Plan],
     client: ClientConfig,
     topics: tuple[str, str],
     engine: Engine,
@@ -105,11 +105,13 @@ def measure(
     *,
     processes: Mapping[str, int] | None = None,
     merges: bool = False,
-) -> Measurement:
-    """Send from the plan's start, wait for the first results, warm up, then measure by intended send time.
+) -> list[Measurement]:
+    """Send from the first plan's start, wait for the first results, warm up, then measure by intended send time.
+
+    Each further plan has a load of its own, right after the one before, into an engine that already runs.
 
     Args:
-        plan: The load and the window.
+        plans: The loads and their windows.
         client: Settings of our own clients.
         topics: The engine's source and sink, which are one topic where there is no engine.
         engine: What is between them; it runs already, or is starting.
@@ -119,58 +121,93 @@ def measure(
     """
     clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
     began_ns, began = clock.now_ns(), time.monotonic()
-    limit_s = FIRST_OUTPUT_TIMEOUT_S + plan.warmup_s + plan.seconds
-    source, sink = topics
-    with (
-        Probe(client, sink, clock=clock, known_by=plan.known_by) as probe,
-        Load(client, source, plan.flow, clock=clock, limit_s=limit_s) as load,
-    ):
-        _wait_for_first_output(probe, engine, show)
-        first_output_s = time.monotonic() - began
-        # The burst may be through before the plan's first record is due.
-        first_ns = max(clock.now_ns(), load.plan.start_ns) + round(plan.warmup_s * NS_PER_S)
-        end_ns = first_ns + round(plan.seconds * NS_PER_S)
-        load.measure(first_ns, end_ns)
-        on_snapshot = _teller(plan, clock, first_ns, end_ns, engine, show)
-        probe.watch(lambda _: clock.now_ns() >= first_ns, on_snapshot)
-        resources = Resources({**(processes or {}), "load": load.pid, "probe": probe.pid})
-        resources.begin()
-        probe.watch(lambda _: clock.now_ns() >= end_ns, on_snapshot)
-        used = resources.end()
-        report = load.report(plan.drain_s)
-        first, end = load.plan.count_until(first_ns), load.plan.count_until(end_ns)
-        uncertain = merges or isinstance(plan.known_by, ByLineage)
+    known_by = plans[0].known_by
+    windows: list[_Window] = []
+    with Probe(client, topics[1], clock=clock, known_by=known_by) as probe:
+        course = _Course(client, topics[0], engine, show, clock, probe, processes or {})
+        for plan in plans:
+            windows.append(course.window(plan, windows[-1].end if windows else 0, began if not windows else None))
+        uncertain = merges or isinstance(known_by, ByLineage)
         arrivals = probe.arrivals(
-            first, end, timeout_s=plan.drain_s, on_snapshot=on_snapshot, settle_s=_SETTLE_S if uncertain else None
+            windows[0].first,
+            windows[-1].end,
+            timeout_s=max(plan.drain_s for plan in plans),
+            on_snapshot=course.teller(plans[-1], windows[-1].first_ns, windows[-1].end_ns),
+            settle_s=max(plan.settle_s for plan in plans) if uncertain else None,
         )
-        return Measurement(
-            load.plan,
-            first,
-            end,
-            first_ns,
-            end_ns,
-            began_ns,
-            arrivals,
-            report,
-            clock,
-            used,
-            round(first_output_s, 2),
+    return [
+        Measurement(
+            each.first, each.end, each.first_ns, each.end_ns, began_ns, arrivals, each.load, clock, each.used,
+            windows[0].first_output_s,
         )
+        for each in windows
+    ]  # fmt: skip
 
 
-def _teller(plan: Plan, clock: Clock, first_ns: int, end_ns: int, engine: Engine, show: Show) -> OnSnapshot:
-    def on_snapshot(snapshot: Snapshot) -> None:
-        now = clock.now_ns()
-        if now < first_ns:
-            elapsed_s = max(0.0, plan.warmup_s - (first_ns - now) / NS_PER_S)
-            show(Moment("warm-up", elapsed_s, plan.warmup_s, snapshot))
-        elif now < end_ns:
-            show(Moment("measure", (now - first_ns) / NS_PER_S, plan.seconds, snapshot))
-        else:
-            show(Moment("drain", 0.0, 0.0, snapshot))
-        engine.require_running()
+@dataclass(frozen=True)
+class _Window:
+    """One measured window, before its records are all there."""
 
-    return on_snapshot
+    first: int
+    end: int
+    first_ns: int
+    end_ns: int
+    load: LoadReport
+    used: Mapping[str, Mapping[str, float]]
+    first_output_s: float
+
+
+@dataclass(frozen=True)
+class _Course:
+    """What the windows of a measurement have in common."""
+
+    client: ClientConfig
+    source: str
+    engine: Engine
+    show: Show
+    clock: Clock
+    probe: Probe
+    processes: Mapping[str, int]
+
+    def window(self, plan: Plan, first_number: int, began: float | None) -> _Window:
+        """Send and measure one plan; where the engine is starting, ``began`` says since when."""
+        clock = self.clock
+        limit_s = FIRST_OUTPUT_TIMEOUT_S + plan.warmup_s + plan.seconds
+        flow = replace(plan.flow, first_number=first_number)
+        with Load(self.client, self.source, flow, clock=clock, limit_s=limit_s) as load:
+            first_output_s = 0.0
+            if began is not None:
+                _wait_for_first_output(self.probe, self.engine, self.show)
+                first_output_s = time.monotonic() - began
+            # The burst may be through before the plan's first record is due.
+            first_ns = max(clock.now_ns(), load.plan.start_ns) + round(plan.warmup_s * NS_PER_S)
+            end_ns = first_ns + round(plan.seconds * NS_PER_S)
+            load.measure(first_ns, end_ns)
+            on_snapshot = self.teller(plan, first_ns, end_ns)
+            self.probe.watch(lambda _: clock.now_ns() >= first_ns, on_snapshot)
+            resources = Resources({**self.processes, "load": load.pid, "probe": self.probe.pid})
+            resources.begin()
+            self.probe.watch(lambda _: clock.now_ns() >= end_ns, on_snapshot)
+            used = resources.end()
+            report = load.report(plan.drain_s)
+            first, end = load.number_until(first_ns), load.number_until(end_ns)
+        return _Window(first, end, first_ns, end_ns, report, used, round(first_output_s, 2))
+
+    def teller(self, plan: Plan, first_ns: int, end_ns: int) -> OnSnapshot:
+        """Shows where the measurement is, and sees that the engine runs."""
+
+        def on_snapshot(snapshot: Snapshot) -> None:
+            now = self.clock.now_ns()
+            if now < first_ns:
+                elapsed_s = max(0.0, plan.warmup_s - (first_ns - now) / NS_PER_S)
+                self.show(Moment("warm-up", elapsed_s, plan.warmup_s, snapshot))
+            elif now < end_ns:
+                self.show(Moment("measure", (now - first_ns) / NS_PER_S, plan.seconds, snapshot))
+            else:
+                self.show(Moment("drain", 0.0, 0.0, snapshot))
+            self.engine.require_running()
+
+        return on_snapshot
 
 
 def _wait_for_first_output(probe: Probe, engine: Engine, show: Show) -> None:

@@ -3,21 +3,25 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import psutil
 
-_EVERY_S = 1.0
+_EVERY_S = 5.0
+"""Seldom, and without looking for new processes: whatever looks at the machine also takes of it, and a look at every
+process there is, each second, showed in the slowest percent of the records."""
 
 
 class Resources:
     """CPU and memory of named process trees, over a window.
 
-    A process that ends within the window counts as far as it was last seen.
+    A process that ends within the window counts as far as it was last seen. One that starts within the window counts
+    where it is still there at the end.
     """
 
     def __init__(self, roots: Mapping[str, int]) -> None:
         self._roots = roots
+        self._known: dict[str, list[psutil.Process]] = {}
         self._at_begin: dict[str, dict[int, float]] = {}
         self._seen: dict[str, dict[int, float]] = {name: {} for name in roots}
         self._greatest: dict[str, int] = dict.fromkeys(roots, 0)
@@ -28,16 +32,18 @@ class Resources:
     def begin(self) -> None:
         """The window starts now."""
         self._begun = time.monotonic()
-        for name, root in self._roots.items():
-            self._at_begin[name] = {pid: cpu_s for pid, cpu_s, _ in _tree(root)}
+        self._find()
+        self._look()
+        self._at_begin = {name: dict(seen) for name, seen in self._seen.items()}
         self._sampler.start()
 
     def end(self) -> dict[str, dict[str, float]]:
         """The window ends: mean cores in use and the greatest resident memory, by name."""
         took_s = time.monotonic() - self._begun
-        self._look()
         self._ended.set()
         self._sampler.join()
+        self._find()
+        self._look()
         found = {}
         for name in self._roots:
             before = self._at_begin[name]
@@ -49,20 +55,24 @@ class Resources:
         while not self._ended.wait(_EVERY_S):
             self._look()
 
+    def _find(self) -> None:
+        """Which processes there are."""
+        self._known = {name: _tree(root) for name, root in self._roots.items()}
+
     def _look(self) -> None:
-        for name, root in self._roots.items():
+        for name, processes in self._known.items():
             resident = 0
-            for pid, cpu_s, rss in _tree(root):
-                self._seen[name][pid] = cpu_s
-                resident += rss
+            for process in processes:
+                with contextlib.suppress(psutil.Error), process.oneshot():
+                    times = process.cpu_times()
+                    self._seen[name][process.pid] = times.user + times.system
+                    resident += process.memory_info().rss
             self._greatest[name] = max(self._greatest[name], resident)
 
 
-def _tree(root: int) -> Iterator[tuple[int, float, int]]:
-    """Process, CPU seconds and resident bytes of a process and all below it."""
+def _tree(root: int) -> list[psutil.Process]:
+    """A process and all below it."""
     with contextlib.suppress(psutil.Error):
         top = psutil.Process(root)
-        for process in (top, *top.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                yield process.pid, times.user + times.system, process.memory_info().rss
+        return [top, *top.children(recursive=True)]
+    return []

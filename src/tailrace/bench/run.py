@@ -3,7 +3,7 @@
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tailrace.latency.lane import LaneResult, lane_result
 from tailrace.traffic.arrivals import Arrivals
 from tailrace.traffic.probe import ByLineage
 
+LATER_WARMUP_S = 5.0
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
 """The broker's own clock in both topics, so that the spans before and after the engine can be told apart."""
 
@@ -82,6 +83,12 @@ class CellPlan:
 
 def run_cell(bench: Bench, cell: CellPlan, show: Show) -> dict[str, Any]:
     """Run it once; return what the result says about this run, without its number."""
+    return run_cells(bench, [cell], show)[0]
+
+
+def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[str, Any]]:
+    """Run cells that differ in their load alone, in turn, in one life of their lane's engine."""
+    cell = cells[0]
     source = bench.topic(f"{cell.lane.name}-in")
     folder = bench.folder(cell.lane.name)
     given = Cell(
@@ -95,22 +102,26 @@ def run_cell(bench: Bench, cell: CellPlan, show: Show) -> dict[str, Any]:
         cell.trigger_every_ms,
     )
     processes = {"broker": bench.broker_pid} if bench.broker_pid is not None else {}
+    plans = [cell.plan, *(_in_a_warm_engine(later.plan) for later in cells[1:])]
     try:
         if cell.lane.command(given) is None:
-            seen = measure(cell.plan, bench.client, (source, source), NoEngine(), show, processes=processes)
-            return _line(bench, cell, given, seen)
+            windows = measure(plans, bench.client, (source, source), NoEngine(), show, processes=processes)
+            return _lines(bench, cells, given, windows)
         given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
         moment = KillMoment(cell.kill_after_s, show)
         with _engine(cell, given, moment) as engine:
             processes = {"engine": engine.pid, **processes}
             topics = (source, given.sink)
-            seen = measure(
-                cell.plan, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges
-            )
+            windows = measure(plans, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges)
             killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None
-        return _line(bench, cell, given, seen, killed_ns)
+        return _lines(bench, cells, given, windows, killed_ns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_a_warm_engine(plan: Plan) -> Plan:
+    """What is left of a warm-up where the engine has been running at a lower rate."""
+    return replace(plan, warmup_s=min(plan.warmup_s, LATER_WARMUP_S), flow=replace(plan.flow, burst=0))
 
 
 class KillMoment:
@@ -143,14 +154,26 @@ def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | Ki
     return start(1) if cell.kill_after_s is None else KilledOnce(start, moment)
 
 
-def _line(bench: Bench, cell: CellPlan, given: Cell, seen: Measurement, killed_ns: int | None = None) -> dict[str, Any]:
+def _lines(
+    bench: Bench, cells: Sequence[CellPlan], given: Cell, windows: Sequence[Measurement], killed_ns: int | None = None
+) -> list[dict[str, Any]]:
+    if isinstance(cells[0].plan.known_by, ByLineage):
+        stamps = read_stamps(bench.client, given.source)
+        windows = [replace(seen, arrivals=by_stamps(seen.arrivals, stamps)) for seen in windows]
+        audits = [Audit(0, 0, 0, None)] * len(windows)
+    else:
+        audits = audit(cells[0].work, bench.client, given.source, given.sink, windows)
+    return [
+        _line(cell, given, seen, found, killed_ns) for cell, seen, found in zip(cells, windows, audits, strict=True)
+    ]
+
+
+def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> dict[str, Any]:
     own = isinstance(cell.plan.known_by, ByLineage)
-    arrivals = by_stamps(seen.arrivals, read_stamps(bench.client, given.source)) if own else seen.arrivals
-    measured = arrivals.within(seen.first, seen.end)
+    measured = seen.arrivals.within(seen.first, seen.end)
     firsts = measured.firsts()
     result = _result(seen, measured, firsts, partial=cell.merges or own)
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
-    found = Audit(0, 0, 0, None) if own else audit(cell.work, bench.client, given.source, given.sink, seen)
     held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
     checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None)
     told = problems(seen, result, found, growth, len(held), checks)

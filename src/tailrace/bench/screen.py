@@ -24,7 +24,7 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._said_at = 0.0
         self._said = ""
         self._overall = ""
@@ -40,7 +40,8 @@ class Screen:
     def show(self, title: str, moment: Moment) -> None:
         """Where a lane is now."""
         if self._live is not None:
-            self._live.update(self._picture(title, moment))
+            # Drawn when there is something new and not by a timer of its own: drawing takes from what is measured.
+            self._live.update(self._picture(title, moment), refresh=True)
             return
         now, state = time.monotonic(), f"{self._overall} {title} {moment.phase}"
         if state != self._said or now - self._said_at > _LINE_EVERY_S:

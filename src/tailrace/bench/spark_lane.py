@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from tailrace.pipeline import Pipeline
 
-_POLL_S = 0.5
+_POLL_S = 2.0
+"""Seldom: asking a query for its progress takes from what is measured."""
 
 
 @dataclass(frozen=True)

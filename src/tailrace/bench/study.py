@@ -1,6 +1,7 @@
 """A study: cells measured in turn, several times over, into one result."""
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from tailrace.bench.result import (
     surroundings,
     verdict,
 )
-from tailrace.bench.run import Bench, CellPlan, run_cell
+from tailrace.bench.run import Bench, CellPlan, run_cells
 from tailrace.bench.screen import Screen
 from tailrace.errors import LaneUnavailable, TailraceError
 from tailrace.version import VERSION
@@ -44,6 +45,8 @@ class Study:
         add: What the study adds to the result, from the result itself.
         skips: Why a cell need not be measured, given the runs so far; nothing where it is to be measured.
         tolerates: Whether a void run is a finding of the study, not a fault of it.
+        shares_engines: Whether cells that follow each other and differ in their load alone are measured in turn in
+            one life of their engine.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Study:
     add: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda _result: {})
     skips: Callable[[CellPlan, Sequence[Run]], str] = field(default=lambda _cell, _runs: "")
     tolerates: Callable[[Run], bool] = field(default=lambda _run: False)
+    shares_engines: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -64,11 +68,18 @@ class Study:
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def measuring_order(cells: Sequence[CellPlan], runs: int) -> Iterator[tuple[int, CellPlan]]:
+def measuring_order(groups: Sequence[Sequence[CellPlan]], runs: int) -> Iterator[tuple[int, Sequence[CellPlan]]]:
     """Each run takes all cells; every second run takes them backwards, so that no lane always comes first."""
     for run in range(1, runs + 1):
-        for cell in cells if run % 2 else reversed(cells):
-            yield run, cell
+        for group in groups if run % 2 else reversed(groups):
+            yield run, group
+
+
+def groups_of(cells: Sequence[CellPlan], *, shares_engines: bool) -> list[list[CellPlan]]:
+    """The cells that are measured in one life of an engine: each its own, or those that follow each other."""
+    if not shares_engines:
+        return [[cell] for cell in cells]
+    return [list(group) for _, group in itertools.groupby(cells, lambda cell: (cell.lane.name, cell.work))]
 
 
 def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str, Any]:
@@ -80,21 +91,24 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
     out.mkdir(parents=True, exist_ok=True)
     available, unavailable = _prepare(study.cells, screen)
     kept = _Kept(out / RUNS_FILE, study.fingerprint)
-    order = list(measuring_order(available, study.runs))
+    total = len(available) * study.runs
     if kept.lines:
-        screen.say(f"Going on with {out}: {len(kept.lines)} of {len(order)} runs are done")
-    for number, (run, cell) in enumerate(order, start=1):
-        if kept.has(cell.key, run):
+        screen.say(f"Going on with {out}: {len(kept.lines)} of {total} runs are done")
+    number = 0
+    for run, group in measuring_order(groups_of(available, shares_engines=study.shares_engines), study.runs):
+        first = number + 1
+        number += len(group)
+        if all(kept.has(cell.key, run) for cell in group):
             continue
-        if why := study.skips(cell, kept.lines):
-            screen.say(f"  {cell.title}, {cell.plan.flow.rate_per_s:,.0f}/s: left out, {why}")
+        if why := study.skips(group[0], kept.lines):
+            screen.say(f"  {group[0].title}, {group[0].plan.flow.rate_per_s:,.0f}/s: left out, {why}")
             continue
-        screen.overall(f"run {number} of {len(order)}")
-        line = _measured(bench, cell, screen)
-        kept.add({**line, "run": run, "order": number})
-        screen.done(cell.title, line["result"])
-        for problem in line["problems"]:
-            screen.say(f"    void: {problem}")
+        screen.overall(f"run {first} of {total}" if len(group) == 1 else f"runs {first} to {number} of {total}")
+        for place, (cell, line) in enumerate(_measured(bench, group, screen), start=first):
+            kept.add({**line, "run": run, "order": place})
+            screen.done(cell.title, line["result"])
+            for problem in line["problems"]:
+                screen.say(f"    void: {problem}")
     versions = dict(pair for cell in available for pair in cell.lane.versions().items())
     result = assemble(study, available, kept.in_order(), unavailable)
     result = {**surroundings({**versions, **_broker_version()}), **result}
@@ -107,12 +121,17 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
     return result
 
 
-def _measured(bench: Bench, cell: CellPlan, screen: Screen) -> dict[str, Any]:
+def _measured(bench: Bench, group: Sequence[CellPlan], screen: Screen) -> Iterable[tuple[CellPlan, dict[str, Any]]]:
+    title = group[0].title
     try:
-        return run_cell(bench, cell, lambda moment: screen.show(cell.title, moment))
+        return zip(group, run_cells(bench, group, lambda moment: screen.show(title, moment)), strict=True)
     except TailraceError as failed:
+        if len(group) > 1:
+            # What ended the engine at one rate says nothing of the others.
+            screen.say(f"  {title}: {failed.what}; each rate gets an engine of its own")
+            return (pair for cell in group for pair in _measured(bench, [cell], screen))
         # One lane that fails does not take the others' figures with it; the result says what happened.
-        return failed_run(cell, failed)
+        return [(group[0], failed_run(group[0], failed))]
 
 
 def failed_run(cell: CellPlan, failed: TailraceError) -> dict[str, Any]:

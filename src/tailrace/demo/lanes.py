@@ -28,7 +28,7 @@ def payments_plan(rate_per_s: float, seconds: float, warmup_s: float) -> Plan:
 def floor_lane(plan: Plan, client: ClientConfig, partitions: int, show: Show) -> LaneResult:
     """Producer to consumer with no engine in between: what nothing on this machine can beat."""
     create_topic(client, "floor", partitions)
-    return _result(measure(plan, client, ("floor", "floor"), NoEngine(), show), plan)
+    return _result(measure([plan], client, ("floor", "floor"), NoEngine(), show)[0], plan)
 
 
 def pipeline_lane(
@@ -47,7 +47,7 @@ def pipeline_lane(
     )
     show(Moment("start", 0.0, 0.0, None))
     with start_pipeline(here, options) as query:
-        return _result(measure(plan, client, (source, sink), _Running(query), show), plan)
+        return _result(measure([plan], client, (source, sink), _Running(query), show)[0], plan)
 
 
 class _Running:

@@ -42,6 +42,7 @@ class Flow:
         burst: Records, numbered below zero and not part of the plan, that are sent at once before it begins: a JVM
             compiles what runs often, so they do in a second what the plan's rate would need a minute for.
         stamped: Whether records carry their number and intended send time in headers too.
+        first_number: The number of the plan's first record, where a topic gets one load after another.
     """
 
     records: Records
@@ -49,6 +50,7 @@ class Flow:
     shape: Shape = Shape.CONSTANT
     burst: int = 0
     stamped: bool = False
+    first_number: int = 0
 
 
 class Load:
@@ -58,6 +60,7 @@ class Load:
         """Start sending, for ``limit_s`` seconds unless :meth:`measure` says otherwise."""
         start_ns = clock.now_ns() + _HEAD_START_NS
         self.plan = schedule(flow.shape, start_ns, flow.rate_per_s)
+        self._first_number = flow.first_number
         self._worker = Worker(
             "tailrace.traffic.load_worker",
             {
@@ -71,6 +74,7 @@ class Load:
                 "records": as_settings(flow.records),
                 "burst": flow.burst,
                 "stamped": flow.stamped,
+                "first_number": flow.first_number,
             },
         )
 
@@ -78,6 +82,10 @@ class Load:
     def pid(self) -> int:
         """The process that sends."""
         return self._worker.pid
+
+    def number_until(self, end_ns: int) -> int:
+        """The number of the first record that is not due before ``end_ns``."""
+        return self._first_number + self.plan.count_until(end_ns)
 
     def measure(self, first_ns: int, end_ns: int) -> None:
         """Report on what is due from ``first_ns`` on; send what is due before ``end_ns`` and no more."""

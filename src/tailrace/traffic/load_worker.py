@@ -47,6 +47,7 @@ class _Sender:
         self.end = self.plan.count_until(settings["end_ns"])
         self.make = maker(settings["records"])
         self.stamped: bool = settings["stamped"]
+        self.first_number: int = settings["first_number"]
         self.producer = Producer({**PRODUCER, **settings["client"]})
         self.failed = 0
         self.sent_ns = array("q")
@@ -63,7 +64,7 @@ class _Sender:
             if now < due:
                 time.sleep(min((due - now) / 1e9, _LONGEST_NAP_S))
                 continue
-            self._produce(index, due)
+            self._produce(self.first_number + index, due)
             self.sent_ns.append(now)
             self.late_ns.append(now - due)
             index += 1

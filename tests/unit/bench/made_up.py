@@ -11,7 +11,7 @@ from tailrace.bench.measure import Measurement, Plan
 from tailrace.bench.run import CellPlan
 from tailrace.bench.work import Work
 from tailrace.latency.clock import Clock
-from tailrace.latency.schedule import NS_PER_S, ConstantRate
+from tailrace.latency.schedule import NS_PER_S
 from tailrace.traffic.arrivals import Arrivals
 from tailrace.traffic.load import Flow, LoadReport
 from tailrace.traffic.makers import Events
@@ -82,7 +82,6 @@ def load_report(**changed: Any) -> LoadReport:
 def measurement(arrivals: Arrivals | None = None, *, load: LoadReport | None = None, **changed: Any) -> Measurement:
     """Ten thousand records in ten seconds, each a millisecond on its way, unless told otherwise."""
     seen = {
-        "schedule": ConstantRate(START, RATE),
         "first": 0,
         "end": RECORDS,
         "first_ns": START,

@@ -238,7 +238,7 @@ def test_stamps_are_found_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_audit_of_a_lane_that_did_everything_right(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, source=messages(100), sink=messages(100, doubled))
     seen = measurement(arrivals_of(range(100)), end=100)
-    found = audit(Work.STATELESS, CLIENT, "source", "sink", seen)
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [seen])
     assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
     assert found.spans_ms is not None
 
@@ -249,13 +249,13 @@ def test_an_audit_finds_what_is_wrong_and_what_is_strange(monkeypatch: pytest.Mo
         return {**doubled(number), **changed.get(number, {})}
 
     use(monkeypatch, source=messages(100), sink=messages(100, harmed))
-    found = audit(Work.STATELESS, CLIENT, "source", "sink", measurement(arrivals_of(range(100)), end=100))
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [measurement(arrivals_of(range(100)), end=100)])
     assert (found.checked, found.wrong, found.strangers) == (100, 1, 2)
 
 
 def test_an_audit_without_an_engine_checks_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, source=messages(100))
-    found = audit(Work.STATELESS, CLIENT, "source", "source", measurement(arrivals_of(range(100)), end=100))
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
     assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
     assert found.spans_ms is not None
     assert found.spans_ms["broker to sink"]["p50"] == 0.0

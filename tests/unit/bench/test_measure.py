@@ -33,6 +33,7 @@ class Scene:
         self.wanted: dict[str, Any] = {}
         self.processes: Mapping[str, int] = {}
         self.limit_s = 0.0
+        self.plans: list[ConstantRate] = []
 
 
 class FakeProbe:
@@ -74,6 +75,11 @@ class FakeLoad:
         self.scene.notes.append(f"load into {topic}")
         self.scene.limit_s = limit_s
         self.plan = ConstantRate(clock.now_ns() + round(self.scene.start_in_s * NS_PER_S), flow.rate_per_s)
+        self.scene.plans.append(self.plan)
+        self.first_number = flow.first_number
+
+    def number_until(self, end_ns: int) -> int:
+        return self.first_number + self.plan.count_until(end_ns)
 
     def measure(self, first_ns: int, end_ns: int) -> None:
         self.scene.window = (first_ns, end_ns)
@@ -124,7 +130,8 @@ def plan(*, known_by: ByFields | ByLineage | None = None) -> Plan:
 
 def run(show: Callable[[Moment], None] = lambda _: None, engine: Any = None, **more: Any) -> module.Measurement:
     known_by = more.pop("known_by", None)
-    return measure(plan(known_by=known_by), {}, ("in", "out"), engine or NoEngine(), show, **more)
+    (seen,) = measure([plan(known_by=known_by)], {}, ("in", "out"), engine or NoEngine(), show, **more)
+    return seen
 
 
 def test_the_probe_listens_before_the_load_sends_and_both_are_gone_afterwards(scene: Scene) -> None:
@@ -144,7 +151,8 @@ def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> Non
     assert (seen.first_ns, seen.end_ns) == scene.window
     assert seen.end_ns - seen.first_ns == round(0.05 * NS_PER_S)
     assert seen.first_ns - seen.began_ns >= round(0.03 * NS_PER_S)
-    assert (seen.first, seen.end) == (seen.schedule.count_until(seen.first_ns), seen.schedule.count_until(seen.end_ns))
+    (due,) = scene.plans
+    assert (seen.first, seen.end) == (due.count_until(seen.first_ns), due.count_until(seen.end_ns))
     assert seen.end - seen.first == pytest.approx(50, abs=1)
     assert seen.first_output_s >= 0
     assert seen.resources == {"load": {"cpu_cores": 0.5}}
@@ -153,7 +161,7 @@ def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> Non
 def test_a_result_of_the_burst_does_not_begin_the_window_before_the_plan(scene: Scene) -> None:
     scene.start_in_s = 0.2
     seen = run()
-    assert seen.first_ns == seen.schedule.start_ns + round(0.03 * NS_PER_S)
+    assert seen.first_ns == scene.plans[0].start_ns + round(0.03 * NS_PER_S)
 
 
 def test_all_phases_are_shown_in_their_order(scene: Scene) -> None:
@@ -210,3 +218,16 @@ def test_an_engine_that_gives_nothing_is_not_waited_for_for_ever(scene: Scene, m
     monkeypatch.setattr(module, "FIRST_OUTPUT_TIMEOUT_S", 0.02)
     with pytest.raises(MeasurementFailed, match="nothing came out within 0 s"):
         run()
+
+
+def test_each_further_plan_has_a_load_of_its_own_that_goes_on_counting(scene: Scene) -> None:
+    seen = measure([plan(), plan(), plan()], {}, ("in", "out"), NoEngine(), lambda _: None)
+    assert scene.notes.count("probe on out") == 1
+    assert scene.notes.count("load into in") == scene.notes.count("load closed") == 3
+    assert scene.notes[-2:] == ["load closed", "probe closed"]
+    for before, after in itertools.pairwise(seen):
+        assert before.end_ns <= after.first_ns
+        assert before.end < after.first, "what warms up after a change is counted too"
+    assert (scene.wanted["first"], scene.wanted["end"]) == (seen[0].first, seen[-1].end)
+    assert len({id(each.arrivals) for each in seen}) == 1
+    assert len({each.first_output_s for each in seen}) == 1

@@ -2,8 +2,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tailrace.bench import resources as module
@@ -17,7 +20,27 @@ sys.stdin.read()
 """
 MIB = 2**20
 
-Tree = list[tuple[int, float, int]]
+
+class FakeProcess:
+    def __init__(self, pid: int, cpu_s: float, rss: int) -> None:
+        self.pid = pid
+        self.cpu_s = cpu_s
+        self.rss = rss
+
+    def oneshot(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def cpu_times(self) -> SimpleNamespace:
+        if self.cpu_s < 0:
+            raise psutil.NoSuchProcess(self.pid)
+        return SimpleNamespace(user=self.cpu_s / 2, system=self.cpu_s / 2)
+
+    def memory_info(self) -> SimpleNamespace:
+        return SimpleNamespace(rss=self.rss)
+
+
+Tree = list[FakeProcess]
+P = FakeProcess
 
 
 @pytest.fixture
@@ -30,36 +53,55 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def trees(monkeypatch: pytest.MonkeyPatch, found: dict[int, Tree]) -> None:
-    def tree(root: int) -> Iterator[tuple[int, float, int]]:
-        yield from found[root]
-
-    monkeypatch.setattr(module, "_tree", tree)
+    monkeypatch.setattr(module, "_tree", lambda root: list(found[root]))
 
 
 def test_cores_are_the_cpu_time_of_the_window_over_its_length(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
-    found: dict[int, Tree] = {1: [(1, 50.0, 100 * MIB), (2, 7.0, 20 * MIB)], 9: [(9, 3.0, MIB)]}
+    found: dict[int, Tree] = {1: [P(1, 50.0, 100 * MIB), P(2, 7.0, 20 * MIB)], 9: [P(9, 3.0, MIB)]}
     trees(monkeypatch, found)
     used = Resources({"engine": 1, "probe": 9})
     used.begin()
     clock[0] += 10
-    found[1] = [(1, 55.0, 90 * MIB), (2, 8.0, 60 * MIB)]
+    found[1] = [P(1, 55.0, 90 * MIB), P(2, 8.0, 60 * MIB)]
     assert used.end() == {"engine": {"cpu_cores": 0.6, "rss_mb": 150.0}, "probe": {"cpu_cores": 0.0, "rss_mb": 1.0}}
 
 
-def test_a_process_that_came_or_went_within_the_window_counts_as_far_as_it_was_seen(
+def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_it_is_there_at_the_end(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
-    found: dict[int, Tree] = {1: [(1, 50.0, MIB)]}
+    stays, goes, comes = P(1, 50.0, MIB), P(3, 2.0, 9 * MIB), P(4, 1.5, MIB)
+    found: dict[int, Tree] = {1: [stays, goes]}
     trees(monkeypatch, found)
     used = Resources({"engine": 1})
     used.begin()
-    found[1] = [(1, 51.0, MIB), (3, 4.0, 9 * MIB)]
+    stays.cpu_s, goes.cpu_s = 51.0, 5.0
+    used._look()
+    goes.cpu_s = -1
     used._look()
     clock[0] += 10
-    found[1] = [(1, 52.0, MIB)]
-    assert used.end() == {"engine": {"cpu_cores": 0.6, "rss_mb": 10.0}}
+    stays.cpu_s = 52.0
+    found[1] = [stays, comes]
+    assert used.end() == {"engine": {"cpu_cores": 0.65, "rss_mb": 10.0}}
+
+
+def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    asked: list[int] = []
+
+    def tree(root: int) -> Tree:
+        asked.append(root)
+        return [P(root, 1.0, MIB)]
+
+    monkeypatch.setattr(module, "_tree", tree)
+    used = Resources({"engine": 1})
+    used.begin()
+    used._look()
+    used._look()
+    assert asked == [1]
+    clock[0] += 1
+    used.end()
+    assert asked == [1, 1]
 
 
 def test_a_tree_that_is_gone_has_nothing(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
@@ -75,19 +117,20 @@ def test_a_real_tree_has_its_children_in_it(wait_until: WaitUntil) -> None:
         assert parent.stdout is not None
         assert parent.stdin is not None
         assert parent.stdout.readline() == b"ready\n"
-        tree = list(_tree(parent.pid))
+        tree = _tree(parent.pid)
+        resident = [process.memory_info().rss for process in tree]
         parent.stdin.close()
     assert len(tree) == 2
-    assert tree[0][0] == parent.pid
-    assert all(rss > MIB for _, _, rss in tree)
-    assert list(_tree(parent.pid)) == [], "it is gone"
+    assert tree[0].pid == parent.pid
+    assert all(rss > MIB for rss in resident)
+    assert _tree(parent.pid) == [], "it is gone"
 
 
 def test_this_process_uses_what_it_uses() -> None:
     used = Resources({"this": os.getpid()})
     used.begin()
     before = used._at_begin["this"][os.getpid()]
-    while next(_tree(os.getpid()))[1] <= before:
+    while sum(psutil.Process().cpu_times()[:2]) <= before:
         sum(range(1000))
     found = used.end()["this"]
     assert found["cpu_cores"] > 0

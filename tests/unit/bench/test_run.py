@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from hdrh.histogram import HdrHistogram
 
 from tailrace.bench import run as module
 from tailrace.bench.audit import Audit
-from tailrace.bench.measure import Measurement, Moment, NoEngine
+from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan
 from tailrace.bench.process import KilledOnce, LaneProcess
-from tailrace.bench.run import Bench, KillMoment, by_stamps, figures, run_cell
+from tailrace.bench.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, figures, run_cell, run_cells
 from tailrace.bench.study import failed_run
 from tailrace.bench.work import Work
 from tailrace.errors import MeasurementFailed
@@ -37,6 +38,7 @@ class Scene:
         self.found = Audit(RECORDS, 0, 0, {"intended to broker": {"p50": 1.0}})
         self.engine: Any = None
         self.asked: dict[str, Any] = {}
+        self.plans: list[Plan] = []
         self.audited: tuple[str, str] | None = None
         self.in_folder: list[str] = []
         monkeypatch.setattr(module, "create_topic", self._create_topic)
@@ -48,17 +50,17 @@ class Scene:
         self.topics.append(name)
         return True
 
-    def _measure(self, _plan: Any, _client: Any, topics: tuple[str, str], engine: Any, _show: Any, **more: Any) -> Any:
-        self.engine, self.asked = engine, {"topics": topics, **more}
+    def _measure(self, plans: Any, _client: Any, topics: tuple[str, str], engine: Any, _show: Any, **more: Any) -> Any:
+        self.engine, self.asked, self.plans = engine, {"topics": topics, **more}, plans
         self.in_folder = [path.name for path in self.bench.scratch.rglob("*")]
         engine.require_running()
         if isinstance(self.seen, Exception):
             raise self.seen
-        return self.seen
+        return [self.seen] * len(plans)
 
-    def _audit(self, _work: Work, _client: Any, source: str, sink: str, _seen: Measurement) -> Audit:
+    def _audit(self, _work: Work, _client: Any, source: str, sink: str, windows: list[Measurement]) -> list[Audit]:
         self.audited = (source, sink)
-        return self.found
+        return [self.found] * len(windows)
 
     def run(self, cell: Any) -> dict[str, Any]:
         return run_cell(self.bench, cell, lambda _: None)
@@ -92,6 +94,21 @@ def test_an_engine_runs_between_fresh_topics_in_a_folder_that_is_gone_afterwards
     assert not psutil.pid_exists(scene.engine.pid)
     scene.run(cell_of(ENGINE))
     assert len(set(scene.topics)) == 4, "fresh for every run"
+
+
+def test_cells_of_one_engine_meet_it_in_turn_and_only_the_first_warms_it_up(scene: Scene) -> None:
+    warm = replace(cell_of(ENGINE).plan, warmup_s=60.0)
+    flow = replace(warm.flow, burst=20_000)
+    cells = [
+        replace(cell_of(ENGINE, key=f"realtime {rate:g}"), plan=replace(warm, flow=replace(flow, rate_per_s=rate)))
+        for rate in (200.0, 2000.0)
+    ]
+    lines = run_cells(scene.bench, cells, lambda _: None)
+    assert [(plan.warmup_s, plan.flow.burst, plan.flow.rate_per_s) for plan in scene.plans] == [
+        (60.0, 20_000, 200.0), (LATER_WARMUP_S, 0, 2000.0),
+    ]  # fmt: skip
+    assert [(line["key"], line["rate_per_s"]) for line in lines] == [("realtime 200", 200.0), ("realtime 2000", 2000.0)]
+    assert len(scene.topics) == 2, "one engine between two topics"
 
 
 def test_a_measurement_that_fails_leaves_neither_process_nor_folder(scene: Scene) -> None:

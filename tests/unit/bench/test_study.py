@@ -41,11 +41,13 @@ class Scene:
         self.measured: list[str] = []
         self.shown = io.StringIO()
         self.measures: Measures = lambda cell: run_line(cell, P50[cell.lane.name])
-        monkeypatch.setattr(module, "run_cell", self._run_cell)
+        self.lives: list[int] = []
+        monkeypatch.setattr(module, "run_cells", self._run_cells)
 
-    def _run_cell(self, _bench: Bench, cell: CellPlan, _show: object) -> dict[str, Any]:
-        self.measured.append(cell.key)
-        return self.measures(cell)
+    def _run_cells(self, _bench: Bench, cells: Sequence[CellPlan], _show: object) -> list[dict[str, Any]]:
+        self.lives.append(len(cells))
+        self.measured += [cell.key for cell in cells]
+        return [self.measures(cell) for cell in cells]
 
     def run(self, study: Study) -> dict[str, Any]:
         with Screen(Console(file=self.shown, width=200)) as screen:
@@ -73,10 +75,42 @@ def a_study(cells: Sequence[CellPlan] = CELLS, runs: int = 1, **more: Any) -> St
 
 
 def test_every_second_run_goes_backwards() -> None:
-    order = [(run, cell.key) for run, cell in measuring_order(CELLS, 3)]
+    order = [(run, cell.key) for run, (cell,) in measuring_order([[cell] for cell in CELLS], 3)]
     there = ["floor", "microbatch", "realtime"]
     assert [key for _, key in order] == [*there, *there[::-1], *there]
     assert [run for run, _ in order] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def rates_of(cell: CellPlan, *rates: float) -> list[CellPlan]:
+    plans = [replace(cell.plan, flow=replace(cell.plan.flow, rate_per_s=rate)) for rate in rates]
+    return [replace(cell, plan=plan, key=f"{cell.key} {plan.flow.rate_per_s:g}") for plan in plans]
+
+
+def test_cells_that_differ_in_their_load_alone_share_a_life_of_their_engine_if_a_study_says_so(scene: Scene) -> None:
+    cells = [*rates_of(BATCH, 10, 20), *rates_of(FAST, 10, 20)]
+    result = scene.run(a_study(cells, runs=2, shares_engines=True))
+    assert scene.lives == [2, 2, 2, 2]
+    there, back = scene.measured[:4], scene.measured[4:]
+    assert there == ["microbatch 10", "microbatch 20", "realtime 10", "realtime 20"]
+    assert back == ["realtime 10", "realtime 20", "microbatch 10", "microbatch 20"], "the lowest rate is still first"
+    assert [run["order"] for run in result["runs"]] == list(range(1, 9))
+    assert "runs 5 to 6 of 8" not in scene.shown.getvalue(), "that is for a terminal"
+    scene.lives.clear()
+    scene.run(a_study(cells))
+    assert scene.lives == [1, 1, 1, 1]
+
+
+def test_an_engine_that_ends_at_one_rate_gets_a_life_for_each(scene: Scene) -> None:
+    def measures(cell: CellPlan) -> dict[str, Any]:
+        if cell.plan.flow.rate_per_s == 20:
+            raise MeasurementFailed("lane realtime ended by itself")
+        return run_line(cell, 1.0)
+
+    scene.measures = measures
+    result = scene.run(a_study(rates_of(FAST, 10, 20), shares_engines=True))
+    assert scene.lives == [2, 1, 1]
+    assert [(run["key"], run["valid"]) for run in result["runs"]] == [("realtime 10", True), ("realtime 20", False)]
+    assert "each rate gets an engine of its own" in scene.shown.getvalue()
 
 
 def test_a_study_measures_everything_and_keeps_its_result(scene: Scene) -> None:

@@ -35,10 +35,12 @@ class Scene:
         monkeypatch.setattr(lanes, "measure", self._measure)
         monkeypatch.setattr(lanes, "start_pipeline", self._start)
 
-    def _measure(self, _plan: Plan, _client: Any, topics: tuple[str, str], engine: Any, _show: Any) -> Measurement:
+    def _measure(
+        self, _plans: list[Plan], _client: Any, topics: tuple[str, str], engine: Any, _show: Any
+    ) -> list[Measurement]:
         self.measured, self.engine = topics, engine
         engine.require_running()
-        return self.seen
+        return [self.seen]
 
     @contextmanager
     def _start(self, given: Any, _options: RunOptions) -> Iterator[Any]:

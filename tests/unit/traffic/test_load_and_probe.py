@@ -58,7 +58,13 @@ def worker_of(owner: Load | Probe) -> FakeWorker:
 
 
 def some_load() -> Load:
-    return Load(CLIENT, "in", Flow(Events(200), 100.0, Shape.STEP, burst=9, stamped=True), clock=CLOCK, limit_s=60)
+    return Load(
+        CLIENT,
+        "in",
+        Flow(Events(200), 100.0, Shape.STEP, burst=9, stamped=True, first_number=40),
+        clock=CLOCK,
+        limit_s=60,
+    )
 
 
 def test_a_load_tells_its_process_everything_that_the_plan_needs() -> None:
@@ -68,6 +74,10 @@ def test_a_load_tells_its_process_everything_that_the_plan_needs() -> None:
         assert told["start_ns"] == sending.plan.start_ns == 1_500 + 2 * NS_PER_S
         assert told["end_ns"] == told["start_ns"] + 60 * NS_PER_S
         assert told["clock_offset_ns"] == 1_000
+        assert told["first_number"] == 40 == sending.number_until(told["start_ns"])
+        assert sending.number_until(told["start_ns"] + NS_PER_S) == 40 + sending.plan.count_until(
+            told["start_ns"] + NS_PER_S
+        )
         assert told["records"] == {"kind": "events", "payload_bytes": 200}
         sending.measure(5, 9)
         assert worker_of(sending).told == [{"first_ns": 5, "end_ns": 9}]

@@ -55,7 +55,13 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sender(
-    *, start_ns: int | None = None, seconds: float = 0.05, burst: int = 0, stamped: bool = False, client: Any = None
+    *,
+    start_ns: int | None = None,
+    seconds: float = 0.05,
+    burst: int = 0,
+    stamped: bool = False,
+    client: Any = None,
+    first_number: int = 0,
 ) -> tuple[_Sender, FakeProducer]:
     start = time.monotonic_ns() if start_ns is None else start_ns
     orders = FakeOrders(
@@ -70,6 +76,7 @@ def sender(
             "records": as_settings(Events(128)),
             "burst": burst,
             "stamped": stamped,
+            "first_number": first_number,
         }
     )
     made = _Sender(orders)
@@ -92,6 +99,13 @@ def test_every_record_of_the_plan_is_sent_once_in_order_and_never_before_it_is_d
     assert [record["id"] for record in producer.sent] == list(range(100))
     assert [record["sent_ns"] for record in producer.sent] == [run.plan.due_ns(number) for number in range(100)]
     assert min(run.late_ns) >= 0
+
+
+def test_a_later_load_of_a_topic_goes_on_counting() -> None:
+    run, producer = sender(seconds=0.002, first_number=500)
+    run.run()
+    assert [record["id"] for record in producer.sent] == [500, 501, 502, 503]
+    assert [record["sent_ns"] for record in producer.sent] == [run.plan.due_ns(number) for number in range(4)]
 
 
 def test_a_record_carries_its_intended_time_as_its_timestamp_and_where_asked_in_headers() -> None:

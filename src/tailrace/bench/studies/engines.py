@@ -1,9 +1,11 @@
 """``tailrace bench engines``: other engines at the same work, on the same broker, in the same run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tailrace.bench.options import BenchOptions, caveats
 from tailrace.bench.registry import all_lanes, lanes_named
+from tailrace.bench.run import LATER_WARMUP_S, CellPlan
 from tailrace.bench.study import Study
 from tailrace.bench.work import Work
 
@@ -13,6 +15,13 @@ _FAIRNESS = (
     "Every engine gets the same producer and consumer settings, partitions and parallelism. The default lanes keep "
     "everything else as the engine comes; the tuned ones are set as its own documentation advises."
 )
+_IN_TURN = (
+    f"An engine meets the rates from the lowest to the highest in one life, each with a load of its own and "
+    f"{LATER_WARMUP_S:g} s that do not count after a change. An engine that fell behind at one rate begins the next "
+    "one behind."
+)
+HELD_S = 30.0
+"""How long Kafka Streams holds an aggregate back, unless told otherwise: until its next commit."""
 NOT_HERE = ("microbatch", "microbatch-stock", "continuous")
 
 
@@ -22,13 +31,13 @@ def engines_study(
     rates: Sequence[float] = RATES,
     names: Sequence[str] = (),
 ) -> Study:
-    """Every lane that can do a work, at every rate."""
+    """Every lane that can do a work, at every rate, from the lowest to the highest in one life of its engine."""
     chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in NOT_HERE]
     cells = [
-        options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}")
-        for rate in rates
+        _patient(options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}"))
         for work in works
         for lane in chosen
+        for rate in sorted(rates)
         if work in lane.works and not (lane.name == "floor" and work is not Work.STATELESS)
     ]
     settings = {**options.as_settings(), "works": [str(work) for work in works], "rates_per_s": list(rates)}
@@ -37,6 +46,17 @@ def engines_study(
         cells,
         options.runs,
         settings,
-        notes=[_FAIRNESS, *caveats(options)],
+        notes=[_FAIRNESS, _IN_TURN, *caveats(options)],
         tolerates=lambda run: bool(run["fell_behind"]),
+        shares_engines=True,
     )
+
+
+def _patient(cell: CellPlan) -> CellPlan:
+    """Where results are held back for half a minute, as long a window, and as long a wait for the last of them."""
+    if not cell.merges:
+        return cell
+    plan = replace(
+        cell.plan, seconds=max(cell.plan.seconds, HELD_S), settle_s=HELD_S + 3, drain_s=2 * HELD_S + cell.plan.drain_s
+    )
+    return replace(cell, plan=plan)
