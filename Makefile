@@ -52,7 +52,7 @@ bench-sweep: $(READY)  ## latency against the micro-batch trigger interval; 10 m
 bench-gap: $(READY)  ## what a checkpoint costs in real time, and what a crash replays; 20 minutes
 	@$(BIN)/tailrace bench gap --out $(RESULTS)/gap
 
-bench-engines: $(READY)  ## other engines at the same work, by default and tuned; three hours
+bench-engines: $(READY)  ## other engines at the same work, by default and tuned; two hours
 	@$(BIN)/tailrace bench engines --out $(RESULTS)/engines
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes

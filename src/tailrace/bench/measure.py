@@ -29,7 +29,7 @@ class Plan:
         warmup_s: How long before that does not count, from the first record that came out.
         known_by: How a result is traced to the record that caused it.
         drain_s: How long to wait for records that are still on their way.
-        settle_s: How long nothing must come out before it counts as all, where one result may stand for several.
+        held_s: How long the engine holds results back by its own settings.
     """
 
     flow: Flow
@@ -37,7 +37,7 @@ class Plan:
     warmup_s: float
     known_by: ByFields | ByLineage
     drain_s: float = _DRAIN_TIMEOUT_S
-    settle_s: float = _SETTLE_S
+    held_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ def measure(
         arrivals = probe.arrivals(
             windows[0].first,
             windows[-1].end,
-            timeout_s=max(plan.drain_s for plan in plans),
+            timeout_s=max(plan.drain_s + 2 * plan.held_s for plan in plans),
             on_snapshot=course.teller(plans[-1], windows[-1].first_ns, windows[-1].end_ns),
-            settle_s=max(plan.settle_s for plan in plans) if uncertain else None,
+            settle_s=max(plan.held_s for plan in plans) + _SETTLE_S if uncertain else None,
         )
     return [
         Measurement(

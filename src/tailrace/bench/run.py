@@ -175,7 +175,7 @@ def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_n
     result = _result(seen, measured, firsts, partial=cell.merges or own)
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
     held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
-    checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None)
+    checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
     told = problems(seen, result, found, growth, len(held), checks)
     return {
         "key": cell.key,
@@ -190,7 +190,7 @@ def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_n
         "kill": None if killed_ns is None else _recovery(seen, killed_ns),
         "output_checked": found.checked,
         "output_wrong": found.wrong,
-        "fell_behind": fell_behind(seen, result, growth),
+        "fell_behind": fell_behind(seen, result, growth, checks),
         "valid": not told,
         "problems": told,
     }

@@ -24,6 +24,8 @@ class Checks:
     """How many batch boundaries the window must hold."""
     replays: bool = False
     """Whether the engine is killed in the window, so that records come out twice and late."""
+    held_s: float = 0.0
+    """How long the engine holds results back by its own settings."""
 
 
 def problems(
@@ -31,18 +33,21 @@ def problems(
 ) -> list[str]:
     """Why the run is void, a sentence each; none where it is valid."""
     told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
-    grown = growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
-    if fell_behind(seen, result, growth_ms_per_s) and not checks.replays:
+    if fell_behind(seen, result, growth_ms_per_s, checks) and not checks.replays:
+        grown = _grown_ms(seen, growth_ms_per_s)
         told.append(f"the lane fell behind: latency grew by {grown:,.0f} ms over the window")
     if held < checks.boundaries:
         told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
     return told
 
 
-def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float) -> bool:
-    """Whether latency grew over the window by more than chance."""
-    grown = growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
-    return grown > max(GROWTH_MS, 2 * (result.p50_ms or 0.0) / 3)
+def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float, checks: Checks) -> bool:
+    """Whether latency grew over the window by more than chance, or than the engine's own waits, would have it."""
+    return _grown_ms(seen, growth_ms_per_s) > max(GROWTH_MS, 1000 * checks.held_s, 2 * (result.p50_ms or 0.0) / 3)
+
+
+def _grown_ms(seen: Measurement, growth_ms_per_s: float) -> float:
+    return growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
 
 
 def _load_problems(seen: Measurement) -> list[str]:

@@ -1,5 +1,6 @@
 """``tailrace bench``: the benchmark and its studies."""
 
+from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ from typer.core import TyperGroup
 from tailrace.cli.output import Json, Verbose, console, print_json, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tailrace.bench.options import BenchOptions
     from tailrace.bench.study import Study
 
@@ -147,7 +150,7 @@ def _print_lanes() -> None:
 def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
     """Run a study, write its files, print its table."""
     from tailrace.bench.place import bench_place
-    from tailrace.bench.screen import Screen, closing_table
+    from tailrace.bench.screen import Screen
     from tailrace.bench.study import run_study
     from tailrace.report import write_report
 
@@ -159,10 +162,7 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
     if as_json:
         print_json(result)
     else:
-        screen_console.print()
-        screen_console.print(closing_table((lane["title"], lane) for lane in result["lanes"].values()))
-        screen_console.print()
-        _print_ratios(result)
+        _print_figures(result, screen_console)
         say(f"report  {folder / 'report.html'}")
         say(f"data    {folder / 'result.json'}")
     if not result["valid"]:
@@ -171,13 +171,28 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
         raise typer.Exit(1)
 
 
-def _print_ratios(result: dict[str, Any]) -> None:
-    for each in result["ratios"]:
+def _print_figures(result: dict[str, Any], screen: "Console") -> None:
+    """A table for the lanes that can be compared, and how they do; one after the other where there are several."""
+    from tailrace.bench.screen import closing_table
+    from tailrace.report.lines import groups_of
+
+    groups = groups_of(result)
+    for group in groups:
+        screen.print()
+        if len(groups) > 1:
+            screen.print(group.title, highlight=False, markup=False)
+        screen.print(closing_table((line.label, line.lane) for line in group.lines))
+        screen.print()
+        _print_ratios(result, {line.key for line in group.lines})
+    for sentence in result["declined"]:
+        say(f"no ratio: {sentence}")
+
+
+def _print_ratios(result: dict[str, Any], keys: Container[str]) -> None:
+    for each in (each for each in result["ratios"] if each["slow"] in keys):
         spread = f" ({each['low']:,.1f} to {each['high']:,.1f} over {each['runs']} runs)" if each["runs"] > 1 else ""
         slow, fast = result["lanes"][each["slow"]]["title"], result["lanes"][each["fast"]]["title"]
         say(f"{each['percentile']:<6} {slow}: {each['median']:,.1f} times {fast}{spread}")
-    for sentence in result["declined"]:
-        say(f"no ratio: {sentence}")
 
 
 @app.command("sweep")

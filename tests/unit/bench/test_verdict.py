@@ -97,11 +97,13 @@ def test_a_slow_lane_may_waver_more_than_a_fast_one() -> None:
     seen = measurement()
     slow = lane_result(seen.arrivals.latency_ns * 300, expected=RECORDS, duplicated=0)
     fast = lane_result(seen.arrivals.latency_ns, expected=RECORDS, duplicated=0)
-    assert not fell_behind(seen, slow, 150 / SECONDS)
-    assert fell_behind(seen, slow, 210 / SECONDS)
-    assert fell_behind(seen, fast, 21 / SECONDS)
-    assert not fell_behind(seen, fast, 19 / SECONDS)
-    assert not fell_behind(seen, fast, -500 / SECONDS), "catching up is not falling behind"
+    assert not fell_behind(seen, slow, 150 / SECONDS, Checks())
+    assert fell_behind(seen, slow, 210 / SECONDS, Checks())
+    assert fell_behind(seen, fast, 21 / SECONDS, Checks())
+    assert not fell_behind(seen, fast, 19 / SECONDS, Checks())
+    assert not fell_behind(seen, fast, 999 / SECONDS, Checks(held_s=1.0)), "a wait of its own is no falling behind"
+    assert fell_behind(seen, fast, 1001 / SECONDS, Checks(held_s=1.0))
+    assert not fell_behind(seen, fast, -500 / SECONDS, Checks()), "catching up is not falling behind"
 
 
 def test_a_window_with_too_few_boundaries() -> None:

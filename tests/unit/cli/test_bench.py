@@ -204,9 +204,18 @@ def test_engines_may_be_chosen_by_lane_work_and_rate(fake: FakeBench) -> None:
     arguments = ["--lanes", "floor,realtime", "--works", "stateless, join", "--rates", "5,7"]
     assert _run(["bench", "engines", *arguments]) == 0
     assert [cell.key for cell in fake.cells] == [
-        "floor stateless 5", "realtime stateless 5", "realtime join 5",
-        "floor stateless 7", "realtime stateless 7", "realtime join 7",
+        "floor stateless 5", "floor stateless 7", "realtime stateless 5", "realtime stateless 7",
+        "realtime join 5", "realtime join 7",
     ]  # fmt: skip
+
+
+def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "engines", "--lanes", "realtime,flink", "--works", "stateless", "--rates", "5,7"]) == 0
+    shown = capsys.readouterr().err
+    first, second = shown.split("stateless, 5/s")[1].split("stateless, 7/s")
+    for table in (first, second):
+        assert "Flink, its defaults: " in table
+        assert table.count("From intended send to receipt") == 1
 
 
 def pipeline_files() -> None:

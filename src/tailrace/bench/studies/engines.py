@@ -56,7 +56,4 @@ def _patient(cell: CellPlan) -> CellPlan:
     """Where results are held back for half a minute, as long a window, and as long a wait for the last of them."""
     if not cell.merges:
         return cell
-    plan = replace(
-        cell.plan, seconds=max(cell.plan.seconds, HELD_S), settle_s=HELD_S + 3, drain_s=2 * HELD_S + cell.plan.drain_s
-    )
-    return replace(cell, plan=plan)
+    return replace(cell, plan=replace(cell.plan, seconds=max(cell.plan.seconds, HELD_S), held_s=HELD_S))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tailrace.bench.studies.gap import gap_study
 from tailrace.bench.studies.lanes import lanes_study
 from tailrace.bench.studies.rates import rates_study, why_not
 from tailrace.bench.studies.sweep import sweep_study
-from tailrace.bench.study import Study
+from tailrace.bench.study import Study, groups_of
 from tailrace.bench.work import Work
 from tailrace.errors import OptionRefused
 
@@ -98,6 +99,21 @@ def test_engines_are_measured_at_every_work_that_they_can_do_and_every_rate() ->
     assert not {cell.lane.name for cell in study.cells} & {"microbatch", "continuous"}
     for cell in study.cells:
         assert cell.key == f"{cell.lane.name} {cell.work} {cell.plan.flow.rate_per_s:g}"
+
+
+def test_an_engine_meets_all_rates_from_the_lowest_in_one_life() -> None:
+    study = engines_study(OPTIONS, (Work.STATELESS, Work.AGGREGATE), (8000.0, 200.0))
+    assert study.shares_engines
+    for group in groups_of(study.cells, shares_engines=True):
+        assert [cell.plan.flow.rate_per_s for cell in group] == [200.0, 8000.0]
+
+
+def test_results_that_are_held_back_are_waited_for() -> None:
+    cells = engines_study(OPTIONS, (Work.STATELESS, Work.AGGREGATE), (200.0,)).cells
+    held = {cell.key for cell in cells if cell.plan.held_s}
+    assert held == {"kafka-streams aggregate 200"}
+    short = engines_study(replace(OPTIONS, seconds=5), (Work.AGGREGATE,), (200.0,)).cells
+    assert {cell.lane.name: cell.plan.seconds for cell in short if cell.plan.seconds != 5} == {"kafka-streams": 30.0}
 
 
 def test_engines_may_be_chosen() -> None:
