@@ -39,7 +39,7 @@ class Study:
         cells: What is measured, in order.
         runs: How often.
         settings: What the user chose, for the result.
-        reference: The lane that others are compared with.
+        references: The lanes that others are compared with, each at its own works.
         profile: The name of the profile, if one was used.
         notes: What a reader has to know.
         add: What the study adds to the result, from the result itself.
@@ -53,7 +53,7 @@ class Study:
     cells: Sequence[CellPlan]
     runs: int
     settings: Mapping[str, Any]
-    reference: str = "realtime"
+    references: tuple[str, ...] = ("realtime",)
     profile: str | None = None
     notes: Sequence[str] = ()
     add: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda _result: {})
@@ -213,11 +213,11 @@ def _ratios(
 
 
 def _pairs(study: Study, cells: Sequence[CellPlan]) -> Iterator[tuple[CellPlan, CellPlan]]:
-    """The reference and each other lane of the same work and rate."""
-    for fast in (cell for cell in cells if cell.lane.name == study.reference):
+    """A reference and each other lane of the same work and rate."""
+    for fast in (cell for cell in cells if cell.lane.name in study.references):
         for slow in cells:
             same = (slow.work, slow.plan.flow.rate_per_s) == (fast.work, fast.plan.flow.rate_per_s)
-            if same and slow.lane.name not in (study.reference, "floor"):
+            if same and slow.lane.name not in (*study.references, "floor"):
                 yield fast, slow
 
 

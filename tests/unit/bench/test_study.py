@@ -135,6 +135,16 @@ def test_others_are_compared_with_the_reference_and_the_floor_is_not(scene: Scen
     assert result["declined"] == []
 
 
+def test_each_work_may_have_a_reference_of_its_own(scene: Scene) -> None:
+    python = [replace(cell_of(FakeLane(name)), work=Work.PYTHON) for name in ("floor", "microbatch")]
+    cells = [*(replace(cell, key=f"{cell.key} python") for cell in python), FLOOR, FAST]
+    result = scene.run(a_study(cells, references=("realtime", "microbatch")))
+    assert result["ratios"] == [], "references are not compared with each other, nor with the floor"
+    slow = replace(cell_of(FakeLane("realtime")), work=Work.PYTHON, key="realtime python")
+    result = scene.run(a_study([cells[1], slow], references=("microbatch",)))
+    assert {(each["slow"], each["fast"]) for each in result["ratios"]} == {("realtime python", "microbatch python")}
+
+
 def test_no_ratio_where_one_merges_updates_and_the_other_does_not(scene: Scene) -> None:
     cells = [replace(cell, work=Work.AGGREGATE) for cell in (BATCH, FAST)]
     result = scene.run(a_study(cells))

@@ -48,6 +48,7 @@ def engines_study(
         settings,
         notes=[_FAIRNESS, _IN_TURN, *caveats(options)],
         tolerates=lambda run: bool(run["fell_behind"]),
+        references=("realtime", "python-five"),
         shares_engines=True,
     )
 
