@@ -18,7 +18,6 @@ from urllib.parse import unquote, urlparse
 
 from tailrace.errors import (
     CheckpointForeign,
-    CheckpointFormatOld,
     CheckpointInUse,
     CheckpointUnwritable,
 )
@@ -110,37 +109,33 @@ class Checkpoint:
         value = conf.get("spark.sql.shuffle.partitions")
         return int(value) if value is not None else None
 
-    def require_format_2(self) -> None:
-        """Refuse a checkpoint that real time cannot continue.
-
-        Raises:
-            CheckpointFormatOld: It was written in format 1.
-        """
+    def commit_format(self) -> int | None:
+        """The version of the newest entry of the commit log; None where there is none. Real time needs 2."""
         last = self.last_commit()
         if last is None or self.path is None:
-            return
+            return None
         first_line = (self.path / "commits" / str(last)).read_text().partition("\n")[0].strip()
-        if first_line == "v1":
-            raise CheckpointFormatOld(
-                f"the checkpoint {self.path} was written in format 1, which real time cannot continue",
-                why="Spark's micro-batch default writes format 1; Tailrace writes format 2 in both modes",
-                fix="give real time a fresh checkpoint: --checkpoint DIR; or go on with --mode microbatch",
-            )
+        return int(first_line[1:]) if first_line[:1] == "v" and first_line[1:].isdigit() else None
 
-    def _require_owner(self, owner: Owner) -> None:
-        """Compare with who used the folder before, as we or, failing that, Spark wrote it down."""
+    def other_owner(self, owner: Owner) -> str:
+        """Whose it is, in words, where it is another query's: as we or, failing that, Spark wrote it down."""
         if self.is_fresh():
-            return  # no query has ever got as far as running on it
+            return ""  # no query has ever got as far as running on it
         recorded = self._read_owner()
         topics = set(recorded.topics) if recorded else self._committed_topics()
         other_name = recorded is not None and recorded.name != owner.name
         other_topics = bool(topics) and bool(owner.topics) and topics.isdisjoint(owner.topics)
         if not (other_name or other_topics):
-            return
+            return ""
         what = f"query {recorded.name!r}" if recorded else "another query"
-        reads = f", which reads {', '.join(sorted(topics))}" if topics else ""
+        return f"{what}, which reads {', '.join(sorted(topics))}" if topics else what
+
+    def _require_owner(self, owner: Owner) -> None:
+        other = self.other_owner(owner)
+        if not other:
+            return
         raise CheckpointForeign(
-            f"the checkpoint {self.path} belongs to {what}{reads}",
+            f"the checkpoint {self.path} belongs to {other}",
             why=f"going on from its offsets would skip or repeat records of {owner.name!r}",
             fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
         )

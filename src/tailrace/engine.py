@@ -5,20 +5,28 @@ object; no py4j object leaves this module.
 """
 
 import contextlib
+import functools
+import json
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, GroupedData, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.errors import KafkaError, TopicMissing
 from tailrace.kafka.client import java_client_options
 from tailrace.kafka.topics import unreachable
+
+_NOT_THE_USERS = (str(Path(pyspark.__file__).parent), str(Path(__file__).parent))
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,67 @@ class Operator:
     partitions: int | None
     """For an exchange of rows between tasks: how many tasks read it."""
     children: tuple["Operator", ...]
+    refused: bool = False
+    """Whether Spark refuses to run it in real time."""
+    ranged: bool = False
+    """For an exchange: whether rows are spread by ranges, which needs all of them first."""
+    functions: tuple[str, ...] = ()
+    """The names of the Python functions that it calls."""
+    call: str = ""
+    """The DataFrame method that made it, where that is known."""
+    line: str = ""
+    """Where the user called that, as ``file:line``."""
 
     def walk(self) -> Iterator["Operator"]:
         """This node and everything below it."""
         yield self
         for child in self.children:
             yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something that Spark would refuse to start, or to go on with."""
+
+    condition: str
+    """Spark's name for the error; empty where it has none."""
+    message: str
+    parameters: Mapping[str, str]
+    call: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What Spark would do with a query."""
+
+    plan: Operator | None
+    """None where no plan can be made of it."""
+    refusals: tuple[Refusal, ...]
+    tasks: tuple[str, ...] = ()
+    """The partition that each task of the sources would read, in the order in which tasks get slots."""
+    windows_s: tuple[float, ...] = ()
+    """How long its time windows are."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tasks a Spark can run at the same time.
+
+    Attributes:
+        slots: Task slots, of all executors that are there.
+        taken: How many of them run tasks now.
+        executors_missing: Executors that were asked for and are not there yet.
+    """
+
+    slots: int
+    taken: int = 0
+    executors_missing: int = 0
+
+    @property
+    def free(self) -> int:
+        """Slots that a new query would find."""
+        return max(0, self.slots - self.taken)
 
 
 @dataclass(frozen=True)
@@ -212,11 +275,18 @@ def has_kafka_connector(spark: SparkSession) -> bool:
     return loader.getResource(provider.replace(".", "/") + ".class") is not None
 
 
-def task_slots(spark: SparkSession) -> int:
-    """How many tasks Spark can run at the same time."""
+def capacity(spark: SparkSession) -> Capacity:
+    """How many tasks Spark can run at the same time, and how many it runs now."""
     scala_context = spark.sparkContext._jsc.sc()
     profile = scala_context.resourceProfileManager().defaultResourceProfile()
-    return int(scala_context.maxNumConcurrentTasks(profile))
+    slots = int(scala_context.maxNumConcurrentTasks(profile))
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    taken = sum(stage.numActiveTasks for stage in stages if stage is not None)
+    asked = spark.sparkContext.getConf().get("spark.executor.instances", "0") or "0"
+    there = int(scala_context.getExecutorMemoryStatus().size()) - 1
+    is_cluster = not spark.sparkContext.master.startswith("local")
+    return Capacity(slots, taken, max(0, int(asked) - there) if is_cluster else 0)
 
 
 def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
@@ -249,32 +319,73 @@ def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: s
     return True
 
 
-def streaming_plan(frame: DataFrame) -> Operator:
-    """The physical plan of a streaming query, made without starting it."""
-    spark = frame.sparkSession
-    jvm = _jvm(spark)
-    streaming = jvm.org.apache.spark.sql.execution.streaming
-    random_id = jvm.java.util.UUID.randomUUID
-    empty_map = jvm.scala.collection.mutable.HashMap
-    execution = streaming.runtime.IncrementalExecution(
-        _classic(spark),
-        frame._jdf.queryExecution().analyzed(),
-        jvm.org.apache.spark.sql.streaming.OutputMode.Update(),
-        "<planning>",
-        random_id(),
-        random_id(),
-        0,
-        jvm.scala.Option.empty(),
-        streaming.checkpointing.OffsetSeqMetadata.apply(0, 0, jvm.PythonUtils.toScalaMap({})),
-        streaming.runtime.WatermarkPropagator.noop(),
-        False,  # isFirstBatch: true would write state schemas into the checkpoint
-        empty_map(),
-        empty_map(),
-        jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP(),
-        False,
-        False,
-    )
-    return _operator(execution.executedPlan())
+def examine(
+    frame: DataFrame,
+    *,
+    output_mode: str = "update",
+    interval_ms: int = 0,
+    sink: WriterSettings | None = None,
+    ask: bool = False,
+) -> Examined:
+    """What Spark would do with a streaming query, found without starting it.
+
+    Args:
+        frame: What is written.
+        output_mode: ``append``, ``update`` or ``complete``.
+        interval_ms: How long a real-time batch lasts; 0 means micro-batch.
+        sink: Where it goes, where that is known.
+        ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
+    """
+    format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
+    preflight = _tailrace(frame.sparkSession).Preflight
+    told = json.loads(preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask))
+    refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
+    plan = _operator(told["plan"]) if told["plan"] is not None else None
+    return Examined(plan, refusals, tuple(told["tasks"]), tuple(told["windows_s"]))
+
+
+@contextlib.contextmanager
+def recorded_lines(spark: SparkSession) -> Iterator[None]:
+    """Let what DataFrame calls add to a plan remember the user's line, while this lasts."""
+    sites = _tailrace(spark).CallSites
+    before = [
+        (owner, name, method)
+        for owner in (ClassicDataFrame, GroupedData)
+        for name, method in vars(owner).items()
+        if callable(method) and not name.startswith("_")
+    ]
+    for owner, name, method in before:
+        setattr(owner, name, _recording(method, sites))
+    try:
+        yield
+    finally:
+        for owner, name, method in before:
+            setattr(owner, name, method)
+        sites.nowhere()
+
+
+def _recording(method: Callable[..., Any], sites: Any) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        line = _users_line()
+        if line is None:  # PySpark calls itself: the outer call has the line
+            return method(*args, **kwargs)
+        sites.at(method.__name__, line)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            sites.nowhere()
+
+    return call
+
+
+def _users_line() -> str | None:
+    """Where the caller's caller is, if that is neither PySpark nor Tailrace."""
+    frame = sys._getframe(2)
+    file = frame.f_code.co_filename
+    if file.startswith(_NOT_THE_USERS):
+        return None
+    return f"{file}:{frame.f_lineno}"
 
 
 def stream_reads(frame: DataFrame) -> list[StreamRead]:
@@ -316,13 +427,16 @@ def writer_settings(writer: DataStreamWriter) -> WriterSettings:
     return WriterSettings(str(_field(writes, "source")), str(_field(writes, "outputMode")), pairs)
 
 
+def frame_on(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The same query on another session."""
+    plan = frame._jdf.queryExecution().logical()
+    return DataFrame(_jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(_classic(spark), plan), spark)
+
+
 def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
     """The same writer for the same query on another session, so that settings there stay with this query."""
-    frame = writer_frame(writer)
     jvm = _jvm(spark)
-    plan = frame._jdf.queryExecution().logical()
-    moved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(_classic(spark), plan)
-    copy = DataFrame(moved, spark).writeStream
+    copy = frame_on(writer_frame(writer), spark).writeStream
     for each in writer._jwrite.getClass().getDeclaredFields():
         if each.getName() == "ds" or jvm.java.lang.reflect.Modifier.isStatic(each.getModifiers()):
             continue
@@ -350,16 +464,36 @@ def failure_text(query: StreamingQuery) -> str | None:
     return f"{failed}\n{trace}"
 
 
-def has_running_tasks(query: StreamingQuery) -> bool:
-    """Whether a job of this query has tasks at work right now."""
+@dataclass(frozen=True)
+class StageTasks:
+    """The tasks of a stage that runs."""
+
+    total: int
+    active: int
+    done: int
+
+    @property
+    def waiting(self) -> int:
+        """Those that have not got a slot yet."""
+        return max(0, self.total - self.active - self.done)
+
+
+def running_stages(query: StreamingQuery) -> list[StageTasks]:
+    """The stages of a query that have tasks at work right now."""
     tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
+    found = []
     for job in tracker.getJobIdsForGroup(query.runId):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
             details = tracker.getStageInfo(stage)
             if details is not None and details.numActiveTasks > 0:
-                return True
-    return False
+                found.append(StageTasks(details.numTasks, details.numActiveTasks, details.numCompletedTasks))
+    return found
+
+
+def has_running_tasks(query: StreamingQuery) -> bool:
+    """Whether a job of this query has tasks at work right now."""
+    return bool(running_stages(query))
 
 
 def runs_in_real_time(query: StreamingQuery) -> bool:
@@ -416,14 +550,17 @@ def _elements(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(index)
 
 
-def _operator(node: Any) -> Operator:
-    """A plan node and those below it, as plain data."""
-    name = str(node.nodeName())
-    is_exchange = name == "Exchange"
+def _operator(told: Mapping[str, Any]) -> Operator:
+    """A plan node and those below it."""
     return Operator(
-        name,
-        int(node.outputPartitioning().numPartitions()) if is_exchange else None,
-        tuple(_operator(child) for child in _elements(node.children())),
+        told["name"],
+        told["partitions"],
+        tuple(_operator(child) for child in told["children"]),
+        refused=told["refused"],
+        ranged=told["ranged"],
+        functions=tuple(told["functions"]),
+        call=told["call"],
+        line=told["line"],
     )
 
 

@@ -24,7 +24,7 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
     + CheckpointFormatOld   + CheckpointOutgrown
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
-    + RecordMalformed       + DeadLettersFailed
+    + RecordMalformed       + DeadLettersFailed   + PartitionsStarved
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -296,6 +296,12 @@ class DeadLettersFailed(QueryFailed):
     """Dead letters could not be written, so the query ended rather than lose them."""
 
     code = "DEAD_LETTERS_FAILED"
+
+
+class PartitionsStarved(QueryFailed):
+    """A running real-time query leaves partitions unread."""
+
+    code = "PARTITIONS_STARVED"
 
 
 class MeasurementFailed(TailraceError):

@@ -117,6 +117,23 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
         consumer.close()
 
 
+def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
+    """The settings that a topic has of its own, other than the broker's defaults.
+
+    Raises:
+        BrokerUnreachable: No broker answered in time.
+    """
+    admin = AdminClient(dict(config))
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        (answer,) = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S).values()
+        entries = answer.result(ASK_TIMEOUT_S).values()
+    except (KafkaException, TimeoutError) as failed:
+        raise unreachable(_address(config), _reason(failed)) from failed
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {entry.name: entry.value for entry in entries if entry.source == own and entry.value is not None}
+
+
 def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
     """The offset that the next record of every partition will have.
 

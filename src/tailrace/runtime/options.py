@@ -1,8 +1,9 @@
 """How a pipeline is to be run: everything that is not part of its definition."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode
@@ -10,6 +11,8 @@ from tailrace.runtime.duration import REALTIME_MINIMUM_MS, parse_duration_ms, re
 
 DEFAULT_CHECKPOINT_EVERY = "5m"
 DEFAULT_TRIGGER_EVERY = "0ms"
+AUTO = "auto"
+STARVED = ("stop", "warn")
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
 
 
@@ -18,8 +21,15 @@ def parse_mode(given: Mode | str) -> Mode:
     try:
         return Mode(given)
     except ValueError:
-        words = " or ".join(repr(str(mode)) for mode in Mode)
+        words = " or ".join(repr(str(mode)) for mode in (*Mode, AUTO))
         raise OptionRefused(f"{given!r} is no mode", fix=f"use {words}") from None
+
+
+def run_options(mode: Mode | str, **given: Any) -> "RunOptions":
+    """The choices of a run by a user's words; ``auto`` is real time that may become micro-batch."""
+    if mode == AUTO:
+        return RunOptions(Mode.REALTIME, auto=True, **given)
+    return RunOptions(parse_mode(mode), **given)
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,8 @@ class RunOptions:
         master: Where Spark runs, if a session has to be made.
         conf: Spark settings of the user's.
         once: Whether to process what is there now and end.
+        starved: Real time: ``stop`` with an error where a partition is not read any more, or ``warn``.
+        auto: Whether micro-batch will do where the check finds something against real time.
     """
 
     mode: Mode
@@ -46,13 +58,21 @@ class RunOptions:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
+    starved: str = "stop"
+    auto: bool = False
 
     def __post_init__(self) -> None:
+        if self.starved not in STARVED:
+            raise OptionRefused(f"starved={self.starved!r} is not known", fix=f"one of: {', '.join(STARVED)}")
         parse_duration_ms(self.trigger_every, "--trigger-every")
         if self.checkpoint_every is not None:
             parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
         if self.mode is Mode.REALTIME:
             require_realtime_interval(self.interval_ms, self._shortest_ms)
+
+    def in_microbatch(self) -> "RunOptions":
+        """The same in micro-batch."""
+        return replace(self, mode=Mode.MICROBATCH, auto=False)
 
     @property
     def interval_ms(self) -> int:

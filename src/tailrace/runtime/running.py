@@ -18,7 +18,10 @@ from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_running_
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
+from tailrace.preflight.finding import Finding
+from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
+from tailrace.runtime.flow_watch import FlowWatch
 
 if TYPE_CHECKING:
     from tailrace.runtime.bounded import Bound
@@ -51,14 +54,18 @@ class RunningQuery:
         name: str,
         mode: Mode,
         checkpoint: Checkpoint,
-        slots: Slots | None,
+        report: CheckReport,
         counts: Sequence[RecordCounts] = (),
     ) -> None:
         self.query = query
         """PySpark's own handle, for everything that is not here."""
         self.name = name
         self.mode = mode
-        self.slots = slots
+        self.report = report
+        """What the check before the start had to say."""
+        self.why_microbatch: tuple[Finding, ...] = ()
+        """What was found against real time, where the mode was left to Tailrace."""
+        self._flow: FlowWatch | None = None
         self.lost_lineage = ""
         """What of a record's origin its outputs do not carry, in words; or nothing."""
         self._bound: Bound | None = None
@@ -71,6 +78,21 @@ class RunningQuery:
         self._ending: BatchWatch | None = None
         self._started_at = time.monotonic()
         self._seen_batches: dict[int, int] = {}
+
+    @property
+    def slots(self) -> Slots | None:
+        """The tasks of each stage, where they could be counted."""
+        return self.report.slots
+
+    def follow_flow(self, starved: str) -> None:
+        """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
+        self._flow = FlowWatch(self.query, self.name, stops=starved == "stop")
+        self._flow.start()
+
+    @property
+    def starved(self) -> str:
+        """What is not being read right now, in words; or nothing."""
+        return self._flow.found if self._flow is not None else ""
 
     @property
     def checkpoint(self) -> str:
@@ -130,6 +152,10 @@ class RunningQuery:
 
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
+        if self._flow is not None and self._flow.failed is not None:
+            self._await_last_counts()
+            self._checkpoint.release()
+            raise self._flow.failed
         text = failure_text(self.query)
         if text is not None:
             self._await_last_counts()
@@ -142,6 +168,8 @@ class RunningQuery:
         In real time the records since the last checkpoint were processed but not yet saved as done: the next start
         processes them again.
         """
+        if self._flow is not None:
+            self._flow.end()
         with contextlib.suppress(PySparkException, Py4JError, OSError):
             self._note_progress()
         try:

@@ -1,0 +1,21 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, ReadLimit, SupportsAdmissionControl, SupportsRealTimeMode}
+import org.apache.spark.sql.kafka010.KafkaBatchInputPartition
+
+/** The tasks that a real-time batch would make of a Kafka source; the connector tells of them to its own package alone. */
+object KafkaTasks {
+
+  /**
+   * The partition that each task would read, in the order of the tasks. No record is read; the first offsets are
+   * written to the stream's own folder.
+   */
+  def of(stream: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode): Seq[String] = {
+    stream.prepareForRealTimeMode()
+    val start = stream.initialOffset()
+    stream.latestOffset(start, ReadLimit.allAvailable())
+    stream.planInputPartitions(start).toSeq.collect { case partition: KafkaBatchInputPartition =>
+      partition.offsetRange.topicPartition.toString
+    }
+  }
+}

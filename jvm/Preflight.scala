@@ -1,0 +1,306 @@
+package org.apache.spark.sql.tailrace
+
+import java.nio.file.Files
+import java.util.UUID
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.json4s.JsonAST.{JArray, JBool, JDouble, JField, JInt, JNull, JObject, JString, JValue}
+import org.json4s.jackson.JsonMethods.{compact, render}
+
+import org.apache.spark.{SparkIllegalArgumentException, SparkThrowable}
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+import org.apache.spark.sql.catalyst.expressions.{Add, CreateNamedStruct, Literal, PythonUDF}
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
+import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
+import org.apache.spark.sql.catalyst.trees.Origin
+import org.apache.spark.sql.classic.{Dataset, SparkSession}
+import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, SparkDataStream, SupportsAdmissionControl, SupportsRealTimeMode}
+import org.apache.spark.sql.execution.{CommandExecutionMode, SparkPlan}
+import org.apache.spark.sql.execution.datasources.DataSource
+import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+import org.apache.spark.sql.execution.streaming.StreamingRelation
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
+import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, RealTimeModeAllowlist, WatermarkPropagator}
+import org.apache.spark.sql.kafka010.tailrace.KafkaTasks
+import org.apache.spark.sql.streaming.OutputMode
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.util.Utils
+
+/**
+ * What Spark would do with a streaming query, found without starting it: no query, no job, no file, no topic.
+ *
+ * It asks the parts of Spark that a started query would meet, one after the other, and notes what each refuses, so
+ * that the rules are those of the Spark that runs and never a copy of them.
+ */
+object Preflight {
+  private val AllowlistCondition = "STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"
+
+  /** The start of a stream that is never read. */
+  private object Anywhere extends Offset {
+    override def json(): String = "{}"
+  }
+
+  /**
+   * @param frame what is written
+   * @param outputMode append, update or complete
+   * @param sink the sink's format, null where there is none yet
+   * @param sinkOptions its options
+   * @param intervalMs how long a real-time batch lasts; 0 means micro-batch
+   * @param ask whether the broker may be asked which tasks its topics make; it is waited for where it does not answer
+   * @return the plan and the refusals, as JSON
+   */
+  def examine(
+      frame: DataFrame,
+      outputMode: String,
+      sink: String,
+      sinkOptions: java.util.Map[String, String],
+      intervalMs: Long,
+      ask: Boolean): String = {
+    val examined = new Examined(frame.asInstanceOf[Dataset[_]], InternalOutputModes(outputMode), intervalMs, ask)
+    if (sink != null) {
+      examined.sink(sink, sinkOptions.asScala.toMap)
+    }
+    examined.analysis()
+    examined.plan()
+    compact(render(examined.told))
+  }
+
+  private class Examined(frame: Dataset[_], outputMode: OutputMode, intervalMs: Long, ask: Boolean) {
+    private val spark: SparkSession = frame.sparkSession
+    private val analyzed = frame.queryExecution.analyzed
+    private val realTime = intervalMs > 0
+    private val refusals = mutable.ArrayBuffer.empty[JObject]
+    private var planned: Option[SparkPlan] = None
+    private var violations = Set.empty[String]
+    private val tasks = mutable.ArrayBuffer.empty[String]
+
+    def told: JValue = JObject(
+      JField("refusals", JArray(refusals.toList)),
+      JField("tasks", JArray(tasks.map(JString(_)).toList)),
+      JField("windows_s", JArray(windows.map(JDouble(_)).toList)),
+      JField("plan", planned.map(node).getOrElse(JNull)))
+
+    /** How long the time windows of the query are: the analyser keeps it only in the sum that makes their end. */
+    private def windows: Seq[Double] = analyzed.collect { case plan =>
+      plan.expressions.flatMap(_.collect {
+        case window: CreateNamedStruct if window.names == Seq("start", "end") =>
+          window.valExprs.last.collectFirst { case Add(_, Literal(micros: Long, _), _) => micros / 1e6 }
+      }).flatten
+    }.flatten.distinct
+
+    /** A sink that takes no rows one by one, or is not on Spark's list. */
+    def sink(format: String, options: Map[String, String]): Unit = if (realTime) {
+      noting(Origin()) {
+        sinkTable(format, options) match {
+          case Some(table) => RealTimeModeAllowlist.checkAllowedSink(table, throwException = true)
+          case None if format == "foreach" => ()
+          case None =>
+            throw new SparkIllegalArgumentException(
+              errorClass = "STREAMING_REAL_TIME_MODE.SINK_NOT_SUPPORTED",
+              messageParameters = Map("className" -> format))
+        }
+      }
+    }
+
+    /** What Spark's analyser refuses of any streaming query, and of a real-time one. */
+    def analysis(): Unit = if (spark.sessionState.conf.isUnsupportedOperationCheckEnabled) {
+      if (realTime) {
+        noting(Origin())(UnsupportedOperationChecker.checkAdditionalRealTimeModeConstraints(analyzed, outputMode))
+      }
+      noting(Origin())(UnsupportedOperationChecker.checkForStreaming(analyzed, outputMode))
+    }
+
+    /** The plan, and the operators in it that are not on Spark's list. */
+    def plan(): Unit = {
+      val before = refusals.size
+      try {
+        // In micro-batch the source stays what it is: what is planned above it does not depend on it.
+        val scanned = if (realTime) withScratch(scans) else analyzed
+        if (refusals.size == before) {
+          planned = Some(executedPlan(scanned))
+          if (realTime) planned.foreach(allowed)
+        }
+      } catch {
+        // Where the analyser has refused it already, planning may fail in its own words: nothing new to tell.
+        case NonFatal(failed) if refusals.isEmpty => refuse(failed, Origin())
+        case NonFatal(_) =>
+      }
+    }
+
+    private def executedPlan(scanned: LogicalPlan): SparkPlan = {
+      val execution = new IncrementalExecution(
+        spark,
+        scanned,
+        outputMode,
+        "<planning>",
+        UUID.randomUUID(),
+        UUID.randomUUID(),
+        0L,
+        None,
+        OffsetSeqMetadata(0L, 0L, Map.empty[String, String]),
+        WatermarkPropagator.noop(),
+        isFirstBatch = false, // true would write state schemas into the checkpoint
+        mode = CommandExecutionMode.SKIP,
+        isRealTimeMode = realTime)
+      execution.executedPlan
+    }
+
+    private def allowed(executed: SparkPlan): Unit =
+      try RealTimeModeAllowlist.checkAllowedPhysicalOperator(executed, throwException = true)
+      catch {
+        case refused: SparkThrowable if refused.getCondition == AllowlistCondition =>
+          // "a.b.C, a.b.D are": Spark tells class names in a sentence and in no other way.
+          val names = refused.getMessageParameters.get("message").stripSuffix(" is").stripSuffix(" are").split(", ")
+          violations = names.toSet
+      }
+
+    /** The plan with every streaming source as the scan that a real-time batch would make of it. */
+    private def scans(scratch: String): LogicalPlan = {
+      val made = mutable.LinkedHashMap.empty[LogicalPlan, StreamingDataSourceV2ScanRelation]
+      var used = 0
+      val scanned = analyzed.transform {
+        case relation @ StreamingRelationV2(_, name, table: SupportsRead, options, output, catalog, ident, _, sourceName)
+            if table.supportsMicroBatch =>
+          used += 1
+          made.getOrElseUpdate(
+            relation, {
+              val scan = table.newScanBuilder(options).build()
+              val stream = scan.toMicroBatchStream(s"$scratch/$used")
+              requireRealTime(stream, relation.origin)
+              if (ask) noting(relation.origin)(askFor(stream))
+              StreamingDataSourceV2ScanRelation(
+                StreamingDataSourceV2Relation(
+                  table, output, catalog, ident, options, s"$scratch/$used", Some(intervalMs), sourceName),
+                scan,
+                output,
+                stream,
+                Some(startOf(stream)))
+            })
+        case relation: StreamingRelation =>
+          used += 1
+          refuseSource(relation.sourceName, relation.origin)
+          relation
+      }
+      if (made.size < used && refusals.isEmpty) {
+        noting(Origin()) {
+          throw new SparkIllegalArgumentException(
+            errorClass = "STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED",
+            messageParameters = Map("sources" -> made.values.map(_.name).mkString(", ")))
+        }
+      }
+      scanned
+    }
+
+    /** A folder for sources that write down where they start; it is gone before anybody sees it. */
+    private def withScratch[T](use: String => T): T = {
+      val folder = Files.createTempDirectory("tailrace-preflight")
+      try use(folder.toUri.toString)
+      finally Utils.deleteRecursively(folder.toFile)
+    }
+
+    private def requireRealTime(stream: SparkDataStream, origin: Origin): Unit = stream match {
+      case _: SupportsRealTimeMode =>
+      case other => refuseSource(other.getClass.getName, origin)
+    }
+
+    /** Which partitions the source's tasks would read, in order; and what it refuses to plan. */
+    private def askFor(stream: SparkDataStream): Unit = stream match {
+      case kafka: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode if isKafka(stream) =>
+        try spark.withActive(tasks ++= KafkaTasks.of(kafka))
+        finally kafka.stop()
+      case _ =>
+    }
+
+    private def isKafka(stream: SparkDataStream): Boolean =
+      stream.getClass.getName.startsWith("org.apache.spark.sql.kafka010.")
+
+    private def refuseSource(name: String, origin: Origin): Unit = noting(origin) {
+      throw new SparkIllegalArgumentException(
+        errorClass = "STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED",
+        messageParameters = Map("className" -> name))
+    }
+
+    /** Kafka's first offset would be written into the checkpoint; others may be asked for theirs while planning. */
+    private def startOf(stream: SparkDataStream): Offset =
+      if (isKafka(stream)) Anywhere else stream.initialOffset()
+
+    private def sinkTable(format: String, options: Map[String, String]): Option[Table] = format match {
+      case "memory" | "foreach" | "foreachBatch" => None
+      case _ =>
+        val found = DataSource.lookupDataSource(format, spark.sessionState.conf)
+        if (!classOf[TableProvider].isAssignableFrom(found) || classOf[FileDataSourceV2].isAssignableFrom(found)) {
+          None
+        } else {
+          val provider = found.getConstructor().newInstance().asInstanceOf[TableProvider]
+          val schema = if (provider.supportsExternalMetadata()) Some(frame.schema) else None
+          val table =
+            DataSourceV2Utils.getTableFromProvider(provider, new CaseInsensitiveStringMap(options.asJava), schema)
+          Some(table).filter {
+            case writable: SupportsWrite => writable.capabilities().contains(TableCapability.STREAMING_WRITE)
+            case _ => false
+          }
+        }
+    }
+
+    private def noting(origin: Origin)(step: => Unit): Unit =
+      try step
+      catch { case NonFatal(refused) => refuse(refused, origin) }
+
+    private def refuse(refused: Throwable, origin: Origin): Unit = {
+      val (condition, parameters) = refused match {
+        case throwable: SparkThrowable =>
+          (Option(throwable.getCondition).getOrElse(""), throwable.getMessageParameters.asScala.toMap)
+        case _ => ("", Map.empty[String, String])
+      }
+      refusals += JObject(
+        List(
+          JField("condition", JString(condition)),
+          JField("message", JString(Option(refused.getMessage).getOrElse(refused.getClass.getName))),
+          JField("parameters", JObject(parameters.map { case (key, value) => JField(key, JString(value)) }.toList)))
+          ++ place(origin))
+    }
+
+    private def node(plan: SparkPlan): JObject = {
+      val exchange = plan match {
+        case shuffle: ShuffleExchangeExec => Some(shuffle)
+        case _ => None
+      }
+      val flows = plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
+      val functions = plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name })
+      JObject(
+        List(
+          JField("name", JString(plan.nodeName)),
+          JField("class", JString(plan.getClass.getName)),
+          JField("partitions", exchange.map(each => JInt(each.outputPartitioning.numPartitions)).getOrElse(JNull)),
+          JField("ranged", JBool(exchange.exists(_.outputPartitioning.isInstanceOf[RangePartitioning]))),
+          JField("refused", JBool(flows && violations(plan.getClass.getName) && isRefused(plan))),
+          JField("functions", JArray(functions.distinct.map(JString(_)).toList)),
+          JField("children", JArray(plan.children.map(node).toList)))
+          ++ place(plan.logicalLink.map(_.origin).getOrElse(plan.origin)))
+    }
+
+    /** An exchange is on Spark's list, and still refused where it needs to know all rows first. */
+    private def isRefused(plan: SparkPlan): Boolean = plan match {
+      case shuffle: ShuffleExchangeExec => shuffle.outputPartitioning.isInstanceOf[RangePartitioning]
+      case _ => true
+    }
+
+    /** The user's call and its line, where one was recorded. */
+    private def place(origin: Origin): List[JField] = {
+      val (call, line) = origin.pysparkErrorContext.getOrElse(("", ""))
+      List(JField("call", JString(call)), JField("line", JString(line)))
+    }
+  }
+
+  private implicit class Reads(table: Table) {
+    def supportsMicroBatch: Boolean = table.capabilities().contains(TableCapability.MICRO_BATCH_READ)
+  }
+}

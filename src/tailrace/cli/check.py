@@ -1,0 +1,87 @@
+"""``tailrace check``: will it run, how many slots, what to change."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
+from tailrace.cli.run import settings_of
+from tailrace.pipeline import Mode
+
+if TYPE_CHECKING:
+    from tailrace.preflight.finding import Finding
+    from tailrace.preflight.report import CheckReport
+
+_STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan"}
+
+
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    *,
+    mode: Annotated[Mode, typer.Option(help="The mode to check for.")] = Mode.REALTIME,
+    checkpoint_every: Annotated[
+        str | None, typer.Option(help="Real time: how often progress would be saved.", show_default=False)
+    ] = None,
+    trigger_every: Annotated[str, typer.Option(help="Micro-batch: how often a batch would start.")] = "0ms",
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The checkpoint to go on from; .tailrace/checkpoints/<name>.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark would run; this machine, with the slots needed, by default.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    shuffle_partitions: Annotated[int | None, typer.Option(min=1, help="Tasks after each shuffle.")] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find out whether a pipeline would run, without starting it. Ends with 1 on an error, 2 if it cannot be checked."""
+    from tailrace.runtime.check import check_pipeline
+    from tailrace.runtime.loader import load_pipeline
+    from tailrace.runtime.options import RunOptions
+
+    options = RunOptions(
+        mode,
+        bootstrap_servers,
+        checkpoint,
+        checkpoint_every,
+        trigger_every,
+        master,
+        settings_of(conf or [], shuffle_partitions),
+    )
+    pipeline = load_pipeline(file)
+    with console().status(f"Checking {pipeline.name} ..."):
+        report = check_pipeline(pipeline, options, say)
+    if json:
+        print_json(report.as_json())
+    else:
+        print_report(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def print_report(report: "CheckReport") -> None:
+    """What was found, for a person."""
+    how = "in real time" if report.mode is Mode.REALTIME else "in micro-batches"
+    if report.slots is not None and report.mode is Mode.REALTIME:
+        say(f"tasks    {report.slots.sum_in_words} of {report.available} slots (source partitions, then each shuffle)")
+    if report.latency:
+        links = ", ".join(f"{link.name} {link.ms:g}" for link in report.latency)
+        say(f"latency  {sum(link.ms for link in report.latency):g} ms by the settings: {links}")
+    for finding in report.findings:
+        _print_finding(finding)
+    counted = {kind: sum(str(each.severity) == kind for each in report.findings) for kind in _STYLES}
+    told = ", ".join(f"{number} {kind}{'s' if number != 1 and kind != 'advice' else ''}" for kind, number in counted.items())
+    say(f"{report.name} {'runs' if report.ok else 'cannot run'} {how}: {told}")
+
+
+def _print_finding(finding: "Finding") -> None:
+    out = console()
+    kind = str(finding.severity)
+    out.print(f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]")
+    for word, text in (("at", finding.where), ("why", finding.why), ("fix", finding.fix)):
+        if text:
+            out.print(f"  {word + ':':<5} {escape(text)}")

@@ -1,0 +1,1 @@
+"""What would go wrong with a query, found before it starts."""

@@ -1,0 +1,75 @@
+"""One check, one file, one code. The module's docstring is its page in the reference."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from tailrace.preflight.checks import (
+    checkpoint_foreign,
+    checkpoint_format,
+    checkpoint_partitions,
+    executors_missing,
+    operator_refused,
+    output_mode,
+    python_foreach,
+    python_function,
+    query_refused,
+    realtime_not_needed,
+    recovery_long,
+    setting_unworkable,
+    shuffle_partitions_many,
+    shuffle_timer,
+    shuffle_unauthenticated,
+    sink_refused,
+    sink_slow,
+    slots_missing,
+    source_option_ignored,
+    source_option_refused,
+    source_refused,
+    source_twice,
+    state_below_union,
+    state_unbounded,
+    static_side_rebuilt,
+    watermark_late,
+)
+from tailrace.preflight.finding import Finding
+from tailrace.preflight.query import Query
+
+
+class Check(Protocol):
+    """What the module of a check has."""
+
+    CODE: str
+
+    def check(self, query: Query) -> Iterable[Finding]:
+        """What it finds."""
+
+
+ALL: tuple[Check, ...] = (
+    slots_missing,
+    executors_missing,
+    shuffle_partitions_many,
+    setting_unworkable,
+    query_refused,
+    operator_refused,
+    python_function,
+    source_twice,
+    state_below_union,
+    source_refused,
+    source_option_refused,
+    source_option_ignored,
+    sink_refused,
+    output_mode,
+    sink_slow,
+    python_foreach,
+    checkpoint_foreign,
+    checkpoint_format,
+    checkpoint_partitions,
+    state_unbounded,
+    watermark_late,
+    static_side_rebuilt,
+    shuffle_timer,
+    shuffle_unauthenticated,
+    recovery_long,
+    realtime_not_needed,
+)
+"""In the order in which findings of one severity are told."""

@@ -1,0 +1,30 @@
+"""Signs that a query does not need real time.
+
+Anti-pattern:
+    Windows of an hour in real time: the slots are held all day for results that change what somebody sees once an hour.
+
+Best practice:
+    Micro-batch, with the trigger interval that the reader of the results needs: one slot is enough for it.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.preflight.finding import Finding, advice
+from tailrace.preflight.query import Query
+
+CODE = "REALTIME_NOT_NEEDED"
+LONG_WINDOW_S = 600
+
+
+def check(query: Query) -> Iterator[Finding]:
+    """Whether windows are far longer than any latency."""
+    if not query.realtime or query.slots is None:
+        return
+    longest = max(query.windows_s, default=0.0)
+    if longest >= LONG_WINDOW_S:
+        yield advice(
+            CODE,
+            f"a window of {longest / 60:g} minutes rarely needs results within milliseconds",
+            why=f"real time holds {query.slots.required} slots for as long as it runs; micro-batch is content with one",
+            fix="--mode microbatch --trigger-every 10s, unless somebody waits for each update",
+        )

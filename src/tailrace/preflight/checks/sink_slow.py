@@ -1,0 +1,39 @@
+"""A setting of the producer or of the topic that holds every record up.
+
+Anti-pattern:
+    ``kafka.linger.ms=50`` on the sink, to save requests: each result waits for it. A topic with ``flush.messages=1``:
+    each result waits for a disk.
+
+Best practice:
+    The producer's own defaults: nothing lingers, and what comes while a request is under way goes with the next one.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.preflight.finding import Finding, warning
+from tailrace.preflight.query import Query
+
+CODE = "SINK_SLOW"
+_LINGER = "kafka.linger.ms"
+_TOLERATED_MS = 5
+
+
+def check(query: Query) -> Iterator[Finding]:
+    """Look at the writer's options and at the topic."""
+    if not query.realtime or query.sink is None:
+        return
+    linger = query.sink.options.get(_LINGER, "0")
+    if linger.isdigit() and int(linger) > _TOLERATED_MS:
+        yield warning(
+            CODE,
+            f"every result waits {linger} ms in the producer",
+            why=f"{_LINGER}={linger} lets it gather records before it sends",
+            fix=f"leave {_LINGER} away on the sink",
+        )
+    if query.sink_topic_settings.get("flush.messages") == "1":
+        yield warning(
+            CODE,
+            "the sink topic writes every record to disk before it acknowledges it",
+            why="its setting flush.messages is 1",
+            fix="replicas instead of flush.messages=1: kafka-configs --alter --delete-config flush.messages",
+        )

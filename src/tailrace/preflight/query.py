@@ -1,0 +1,96 @@
+"""A query as the checks see it: plain data, gathered once."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tailrace.engine import Capacity, Operator, Refusal, StreamRead, WriterSettings
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.plan.sources import SourceTopics
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the query's checkpoint says.
+
+    Attributes:
+        location: Its folder.
+        format: The version of its commit log; 0 where nothing was committed yet.
+        shuffle_partitions: How many parts its state has; they cannot change.
+        belongs_to: The query it belongs to, where that is another one.
+    """
+
+    location: str
+    format: int = 0
+    shuffle_partitions: int | None = None
+    belongs_to: str = ""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Everything that a check may ask.
+
+    Attributes:
+        name: The query's.
+        mode: How it is to run.
+        interval_ms: The checkpoint interval in real time, the trigger interval in micro-batch.
+        plan: Its physical plan; None where Spark can make none.
+        refusals: What Spark would refuse.
+        tasks: The partition that each task of the sources would read, in the order in which tasks get slots.
+        windows_s: How long its time windows are.
+        reads: Its streaming sources.
+        topics: The topics of each of them; None where they could not be asked for.
+        slots: The tasks of each stage; None where they are not known.
+        capacity: What the running Spark has.
+        master: Where that Spark runs.
+        settings: Every setting that somebody chose, and Tailrace's own.
+        sink: Where it writes.
+        sink_topic_settings: The sink topic's own settings, as the broker tells them.
+        saved: Its checkpoint.
+    """
+
+    name: str
+    mode: Mode
+    interval_ms: int
+    plan: Operator | None = None
+    refusals: tuple[Refusal, ...] = ()
+    tasks: tuple[str, ...] = ()
+    windows_s: tuple[float, ...] = ()
+    reads: tuple[StreamRead, ...] = ()
+    topics: tuple[SourceTopics | None, ...] = ()
+    slots: Slots | None = None
+    capacity: Capacity = field(default_factory=lambda: Capacity(0))
+    master: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sink: WriterSettings | None = None
+    sink_topic_settings: Mapping[str, str] = field(default_factory=dict)
+    saved: Saved | None = None
+
+    @property
+    def realtime(self) -> bool:
+        """Whether it is to run in real time."""
+        return self.mode is Mode.REALTIME
+
+    def operators(self, *names: str) -> Iterator[Operator]:
+        """The plan's nodes whose name begins with one of these; all where none is given."""
+        for node in self.plan.walk() if self.plan is not None else ():
+            if not names or node.name.startswith(names):
+                yield node
+
+    def refused(self, condition: str) -> Iterator[Refusal]:
+        """What Spark refuses under a name."""
+        return (refusal for refusal in self.refusals if refusal.condition == condition)
+
+    def setting(self, key: str) -> str:
+        """A setting's value; empty where nobody chose one."""
+        return self.settings.get(key, "")
+
+    @property
+    def shuffles(self) -> int:
+        """How often rows move between tasks."""
+        return len(self.slots.stages) - 1 if self.slots is not None else 0
+
+
+def where(node: Operator | Refusal) -> str:
+    """The user's line, as far as it is known."""
+    return f"{node.line} ({node.call})" if node.line and node.call else node.line

@@ -1,0 +1,64 @@
+"""What all checks together found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.preflight.finding import Finding, Severity
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The answer of ``tr.check`` and ``tailrace check``.
+
+    Attributes:
+        name: The query's.
+        mode: The mode that it was checked for.
+        slots: The tasks of each stage; None where they could not be counted.
+        available: The task slots of the Spark that would run it.
+        findings: The worst first.
+        latency: The links of the latency chain, in milliseconds, as far as settings tell.
+    """
+
+    name: str
+    mode: Mode
+    slots: Slots | None
+    available: int
+    findings: Sequence[Finding]
+    latency: Sequence["Link"] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it would run and process everything."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        stages = list(self.slots.stages) if self.slots is not None else []
+        required = self.slots.required if self.slots is not None else None
+        return {
+            "ok": self.ok,
+            "name": self.name,
+            "mode": str(self.mode),
+            "slots": {"stages": stages, "required": required, "available": self.available},
+            "latency": [{"link": link.name, "ms": link.ms, "from": link.source} for link in self.latency],
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True)
+class Link:
+    """One part of the way of a record, and what it may wait there."""
+
+    name: str
+    ms: float
+    source: str
+    """The setting, or the measurement, that the figure comes from."""
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first; otherwise as they were found."""
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))

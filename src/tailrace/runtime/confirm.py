@@ -1,0 +1,36 @@
+"""See that a real-time query really flows: Spark refuses much of what it refuses only after the start."""
+
+import time
+
+from tailrace import engine
+from tailrace.errors import QueryFailed, QueryRefused
+from tailrace.pipeline import Mode
+from tailrace.runtime.running import RunningQuery
+
+_TIMEOUT_S = 60.0
+
+
+def confirm(running: RunningQuery) -> None:
+    """Wait until the tasks of a real-time query run.
+
+    Raises:
+        TailraceError: It ended, or runs otherwise than in real time.
+    """
+    if running.mode is not Mode.REALTIME:
+        return
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not engine.has_running_tasks(running.query):
+        if not running.is_active:
+            running.raise_if_failed()
+            raise QueryFailed(f"query {running.name!r} ended as soon as it was started")
+        if time.monotonic() > deadline:
+            raise QueryFailed(
+                f"query {running.name!r} did not start its tasks within {_TIMEOUT_S:.0f} s",
+                fix="see whether other queries hold Spark's task slots",
+            )
+        time.sleep(0.05)
+    if not engine.runs_in_real_time(running.query):
+        raise QueryRefused(
+            f"query {running.name!r} was started in real time, but Spark does not run it so",
+            why="its running plan has no real-time scan",
+        )

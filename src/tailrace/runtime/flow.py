@@ -1,0 +1,74 @@
+"""Whether everything a running real-time query should read is being read.
+
+Spark says nothing where a task gets no slot: the partition is left unread, batch after batch. That can begin long after
+the start, when a topic gains partitions or another job takes slots.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.engine import StageTasks
+
+PATIENCE_S = 5.0
+"""How long tasks may wait for a slot: at a batch boundary those of the old batch still hold some."""
+
+
+@dataclass(frozen=True)
+class Starved:
+    """What is not being read."""
+
+    waiting: int
+    """Tasks that wait for a slot."""
+    partitions: tuple[str, ...]
+    """The partitions that stood still for a whole batch although they have records, where that is known."""
+
+    @property
+    def in_words(self) -> str:
+        """For a person."""
+        if self.partitions:
+            return f"{', '.join(self.partitions)} {'is' if len(self.partitions) == 1 else 'are'} not being read"
+        return f"{self.waiting} task{'s' if self.waiting != 1 else ''} cannot get a slot, so some partitions are not read"
+
+
+class Flow:
+    """What has been seen of a query's tasks and progress."""
+
+    def __init__(self) -> None:
+        self._waiting_since: float | None = None
+        self._stood_still: tuple[str, ...] = ()
+
+    def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
+        """What is starved by now, if anything is.
+
+        Args:
+            stages: The stages that run.
+            latest: The progress of the last batch that was completed.
+            now: A monotonic time in seconds.
+        """
+        waiting = sum(stage.waiting for stage in stages)
+        self._waiting_since = (self._waiting_since or now) if waiting else None
+        if latest is not None:
+            self._stood_still = still_partitions(latest)
+        if waiting and self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
+            return Starved(waiting, self._stood_still)
+        return None
+
+
+def still_partitions(progress: Mapping[str, Any]) -> tuple[str, ...]:
+    """The partitions that a batch left where they were although there was more in them."""
+    found = []
+    for source in progress.get("sources", ()):
+        start, end, latest = (_offsets(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
+        for place, newest in latest.items():
+            read_to = end.get(place)
+            if read_to is None or (read_to < newest and start.get(place) == read_to):
+                found.append(place)
+    return tuple(sorted(found))
+
+
+def _offsets(told: Any) -> dict[str, int]:
+    """Offsets by ``topic-partition``; none where the source is not Kafka."""
+    if not isinstance(told, Mapping) or not all(isinstance(each, Mapping) for each in told.values()):
+        return {}
+    return {f"{topic}-{number}": int(offset) for topic, each in told.items() for number, offset in each.items()}

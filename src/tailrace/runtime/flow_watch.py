@@ -1,0 +1,75 @@
+"""A thread that looks after the flow of a real-time query for as long as it runs."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.engine import running_stages
+from tailrace.errors import PartitionsStarved
+from tailrace.runtime.flow import Flow, Starved
+
+_LOOK_EVERY_S = 2.0
+_log = logging.getLogger("tailrace")
+
+
+class FlowWatch:
+    """Looks at a query every two seconds; stops it, or warns, where a partition is not read."""
+
+    def __init__(self, query: StreamingQuery, name: str, *, stops: bool) -> None:
+        self._query = query
+        self._name = name
+        self._stops = stops
+        self._flow = Flow()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
+        self.found = ""
+        """What is not being read right now, in words; or nothing."""
+        self.failed: PartitionsStarved | None = None
+        """Why the query was stopped, if it was."""
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_EVERY_S):
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                if not self._query.isActive:
+                    return
+                self._look()
+
+    def _look(self) -> None:
+        starved = self._flow.look(running_stages(self._query), self._latest(), time.monotonic())
+        said, self.found = self.found, starved.in_words if starved is not None else ""
+        if starved is None or (said and not self._stops):
+            return
+        if self._stops:
+            self.failed = self._error(starved)
+            self._ended.set()
+            self._query.stop()
+        else:
+            _log.warning("query %r: %s", self._name, starved.in_words)
+
+    def _latest(self) -> Mapping[str, Any] | None:
+        last = self._query.lastProgress
+        return dict(last) if last is not None else None
+
+    def _error(self, starved: Starved) -> PartitionsStarved:
+        return PartitionsStarved(
+            f"query {self._name!r}: {starved.in_words}",
+            why=f"{starved.waiting} of its tasks have no slot: the topic has gained partitions, or another job took slots",
+            fix="start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns",
+        )
