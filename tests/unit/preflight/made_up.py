@@ -1,0 +1,38 @@
+"""Queries that are made up, for checks that need no Spark."""
+
+from typing import Any
+
+from tailrace.engine import Capacity, Operator, Refusal, StreamRead, WriterSettings
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.plan.sources import SourceTopics
+from tailrace.preflight.query import Query
+
+
+def node(name: str, *children: Operator, **more: Any) -> Operator:
+    """A node of a plan."""
+    return Operator(name, more.pop("partitions", None), children, **more)
+
+
+def refusal(condition: str, message: str = "Spark says no", **parameters: str) -> Refusal:
+    """Something that Spark refuses."""
+    return Refusal(condition, message, parameters, "select", "fraud.py:7")
+
+
+def query(**changed: Any) -> Query:
+    """A stateless query on a topic of two partitions, in a Spark with two slots: nothing to find."""
+    given: dict[str, Any] = {
+        "name": "fraud",
+        "mode": Mode.REALTIME,
+        "interval_ms": 300_000,
+        "plan": node("WriteToDataSourceV2", node("Project", node("RealTimeStreamScan"))),
+        "reads": (StreamRead("kafka", {"subscribe": "payments"}),),
+        "topics": (SourceTopics({"payments": 2}),),
+        "tasks": ("payments-0", "payments-1"),
+        "slots": Slots((2,)),
+        "capacity": Capacity(2),
+        "master": "local[2]",
+        "settings": {"spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1"},
+        "sink": WriterSettings("kafka", "update", {"topic": "decisions"}),
+    }
+    return Query(**{**given, **changed})

@@ -1,0 +1,261 @@
+"""Each check: what it finds, and that its way out makes the finding go away."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tailrace.engine import Capacity, StreamRead, WriterSettings
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.plan.sources import SourceTopics
+from tailrace.preflight import checks
+from tailrace.preflight.finding import Finding, Severity
+from tailrace.preflight.query import Saved
+
+from .made_up import node, query, refusal
+
+RTM = "STREAMING_REAL_TIME_MODE."
+SCAN = node("RealTimeStreamScan")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What makes a check speak, and what silences it."""
+
+    code: str
+    severity: Severity
+    bad: Mapping[str, Any]
+    good: tuple[Mapping[str, Any], ...]
+    says: tuple[str, ...] = field(default_factory=tuple)
+
+
+FOUR = {"topics": (SourceTopics({"payments": 4}),), "tasks": tuple(f"payments-{n}" for n in (2, 0, 3, 1))}
+MICRO = {"mode": Mode.MICROBATCH}
+FOUND = (
+    Found(
+        "SLOTS_MISSING", Severity.ERROR,
+        {**FOUR, "slots": Slots((4,))},
+        ({**FOUR, "slots": Slots((4,)), "capacity": Capacity(4)}, {**FOUR, "slots": Slots((4,)), **MICRO}),
+        ("4 task slots and Spark has 2", "never read payments-3, payments-1", "local[4]", "--mode microbatch"),
+    ),
+    Found(
+        "SLOTS_MISSING", Severity.ERROR,
+        {"slots": Slots((8, 20, 20)), "capacity": Capacity(24)},
+        ({"slots": Slots((8, 8, 8)), "capacity": Capacity(24)}, {"slots": Slots((8, 20, 20)), "capacity": Capacity(48)}),
+        ("48 task slots and Spark has 24", "8 + 20 + 20 = 48", "--shuffle-partitions 8", "local[48]"),
+    ),
+    Found(
+        "SLOTS_MISSING", Severity.ERROR,
+        {"capacity": Capacity(4, taken=3)},
+        ({"capacity": Capacity(5, taken=3)},),
+        ("3 of them taken by other queries", "local[5]"),
+    ),
+    Found(
+        "EXECUTORS_MISSING", Severity.WARNING,
+        {"capacity": Capacity(2, executors_missing=3)}, ({},),
+        ("3 executors", "minRegisteredResourcesRatio"),
+    ),
+    Found(
+        "SHUFFLE_PARTITIONS_MANY", Severity.WARNING,
+        {"slots": Slots((2, 200)), "capacity": Capacity(300)},
+        ({"slots": Slots((2, 2)), "capacity": Capacity(300)},),
+        ("200 tasks", "--shuffle-partitions 2"),
+    ),
+    Found(
+        "SETTING_REFUSED", Severity.ERROR,
+        {"settings": {"spark.sql.execution.sortBeforeRepartition": "true"}}, ({"settings": {}}, MICRO),
+        ("sortBeforeRepartition=true",),
+    ),
+    Found(
+        "SETTING_REFUSED", Severity.ERROR,
+        {"settings": {"spark.speculation": "true", "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1"},
+         "slots": Slots((1, 1))},
+        ({"settings": {"spark.speculation": "true"}},),
+        ("spark.speculation=true",),
+    ),
+    Found(
+        "QUERY_REFUSED", Severity.ERROR,
+        {"refusals": (refusal("_LEGACY_ERROR_TEMP_3102", "Sorting is not supported on streams;\nmore"),)}, ({},),
+        ("Sorting is not supported on streams", "fraud.py:7 (select)"),
+    ),
+    Found(
+        "OPERATOR_REFUSED", Severity.ERROR,
+        {"plan": node("StreamingSymmetricHashJoin", SCAN, refused=True, call="join", line="fraud.py:9")},
+        ({"plan": node("BroadcastHashJoin", SCAN)},),
+        ("a join of two streams cannot run in real time", "fraud.py:9 (join)", "union"),
+    ),
+    Found(
+        "OPERATOR_REFUSED", Severity.ERROR,
+        {"plan": node("NeverHeardOf", SCAN, refused=True)}, ({"plan": SCAN},),
+        ("the operation NeverHeardOf",),
+    ),
+    Found(
+        "PYTHON_FUNCTION", Severity.ERROR,
+        {"plan": node("ArrowEvalPython", SCAN, refused=True, functions=("score",))}, ({"plan": SCAN}, MICRO),
+        ("score is Python", "Arrow batches"),
+    ),
+    Found(
+        "SOURCE_TWICE", Severity.ERROR,
+        {"refusals": (refusal(RTM + "IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED", sources="kafka"),)}, ({},),
+        ("a union of one source with itself",),
+    ),
+    Found(
+        "STATE_BELOW_UNION", Severity.ERROR,
+        {"refusals": (refusal(RTM + "STATEFUL_OPERATORS_BEFORE_UNION_NOT_SUPPORTED"),)}, ({},),
+        ("below a union",),
+    ),
+    Found(
+        "SOURCE_REFUSED", Severity.ERROR,
+        {"refusals": (refusal(RTM + "INPUT_STREAM_NOT_SUPPORTED", className="a.b.RateStream"),)}, ({},),
+        ("the source RateStream",),
+    ),
+    Found(
+        "SOURCE_OPTION_REFUSED", Severity.ERROR,
+        {"refusals": (refusal("", "maxOffsetsPerTrigger is not compatible with real time mode"),),
+         "reads": (StreamRead("kafka", {"maxOffsetsPerTrigger": "10"}),)},
+        ({},),
+        ("option maxOffsetsPerTrigger",),
+    ),
+    Found(
+        "SOURCE_OPTION_IGNORED", Severity.WARNING,
+        {"reads": (StreamRead("kafka", {"kafkaConsumer.pollTimeoutMs": "10"}),)}, ({}, MICRO),
+        ("kafkaConsumer.pollTimeoutMs does nothing",),
+    ),
+    Found(
+        "SOURCE_OPTION_IGNORED", Severity.WARNING,
+        {"reads": (StreamRead("kafka", {"failOnDataLoss": "false"}),)},
+        ({"reads": (StreamRead("kafka", {"failOnDataLoss": "true"}),)},),
+        ("failOnDataLoss=false",),
+    ),
+    Found(
+        "SINK_REFUSED", Severity.ERROR,
+        {"refusals": (refusal(RTM + "SINK_NOT_SUPPORTED", className="foreachBatch"),),
+         "sink": WriterSettings("foreachBatch", "update", {})},
+        ({},),
+        ("the sink 'foreachBatch'",),
+    ),
+    Found(
+        "OUTPUT_MODE_REFUSED", Severity.ERROR,
+        {"refusals": (refusal(RTM + "OUTPUT_MODE_NOT_SUPPORTED", outputMode="Complete"),)}, ({},),
+        ("only update mode, not complete",),
+    ),
+    Found(
+        "SINK_SLOW", Severity.WARNING,
+        {"sink": WriterSettings("kafka", "update", {"kafka.linger.ms": "50"})},
+        ({"sink": WriterSettings("kafka", "update", {"kafka.linger.ms": "0"})}, {}),
+        ("waits 50 ms",),
+    ),
+    Found(
+        "SINK_SLOW", Severity.WARNING,
+        {"sink_topic_settings": {"flush.messages": "1"}}, ({"sink_topic_settings": {"flush.messages": "1000"}},),
+        ("to disk",),
+    ),
+    Found(
+        "PYTHON_FOREACH", Severity.WARNING,
+        {"sink": WriterSettings("foreach", "update", {})}, ({}, MICRO),
+        ("foreach",),
+    ),
+    Found(
+        "CHECKPOINT_FOREIGN", Severity.ERROR,
+        {"saved": Saved("/c", belongs_to="query 'other'")}, ({"saved": Saved("/c")},),
+        ("/c belongs to query 'other'",),
+    ),
+    Found(
+        "CHECKPOINT_FORMAT_OLD", Severity.ERROR,
+        {"saved": Saved("/c", format=1)}, ({"saved": Saved("/c", format=2)}, {"saved": Saved("/c", format=1), **MICRO}),
+        ("format 1",),
+    ),
+    Found(
+        "CHECKPOINT_PARTITIONS", Severity.ERROR,
+        {"saved": Saved("/c", shuffle_partitions=4), "settings": {"spark.sql.shuffle.partitions": "8"}},
+        ({"saved": Saved("/c", shuffle_partitions=4), "settings": {"spark.sql.shuffle.partitions": "4"}}, {}),
+        ("--shuffle-partitions 4",),
+    ),
+    Found(
+        "STATE_UNBOUNDED", Severity.WARNING,
+        {"plan": node("StreamingDeduplicate", SCAN, line="fraud.py:3", call="dropDuplicates")},
+        ({"plan": node("StreamingDeduplicate", node("EventTimeWatermark", SCAN))}, {}),
+        ("dropDuplicates grows", "withWatermark"),
+    ),
+    Found(
+        "WATERMARK_LATE", Severity.ADVICE,
+        {"plan": node("EventTimeWatermark", SCAN), "interval_ms": 60_000}, ({}, {**MICRO}),
+        ("up to 120 s after", "every 60 s"),
+    ),
+    Found(
+        "STATIC_SIDE_REBUILT", Severity.ADVICE,
+        {"plan": node("BroadcastHashJoin", SCAN, node("BroadcastExchange"))}, ({},),
+        ("every 300 s",),
+    ),
+    Found(
+        "SHUFFLE_TIMER", Severity.WARNING,
+        {"slots": Slots((1, 1)), "settings": {}},
+        ({"slots": Slots((1, 1))}, {"settings": {}}),
+        ("50 ms", "tr.session()"),
+    ),
+    Found(
+        "SHUFFLE_UNAUTHENTICATED", Severity.WARNING,
+        {"slots": Slots((1, 1)), "settings": {"spark.authenticate": "true",
+                                              "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1"}},
+        ({"settings": {"spark.authenticate": "true"}},),
+        ("spark.authenticate does not cover",),
+    ),
+    Found(
+        "RECOVERY_LONG", Severity.ADVICE,
+        {"interval_ms": 3_600_000}, ({"interval_ms": 300_000}, {"interval_ms": 3_600_000, **MICRO}),
+        ("60 minutes",),
+    ),
+    Found(
+        "REALTIME_NOT_NEEDED", Severity.ADVICE,
+        {"windows_s": (3600.0,)}, ({"windows_s": (60.0,)}, {"windows_s": (3600.0,), **MICRO}),
+        ("60 minutes", "2 slots"),
+    ),
+)  # fmt: skip
+
+
+def findings(**changed: Any) -> list[Finding]:
+    given = query(**changed)
+    return [finding for each in checks.ALL for finding in each.check(given)]
+
+
+def test_a_query_that_is_well_has_no_findings() -> None:
+    assert findings() == []
+    assert findings(mode=Mode.MICROBATCH) == []
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.code} {found.says[0]}")
+def test_a_check_speaks_and_its_way_out_silences_it(found: Found) -> None:
+    spoken = [finding for finding in findings(**found.bad) if finding.code == found.code]
+    assert len(spoken) == 1
+    (finding,) = spoken
+    assert finding.severity is found.severity
+    told = " ".join((finding.title, finding.why, finding.fix, finding.where))
+    for words in found.says:
+        assert words in told
+    for better in found.good:
+        assert found.code not in {finding.code for finding in findings(**better)}, better
+
+
+def modules() -> dict[str, ModuleType]:
+    return {each.CODE: each for each in checks.ALL}  # type: ignore[misc]
+
+
+def test_every_check_has_a_code_of_its_own_and_a_case_here() -> None:
+    codes = [each.CODE for each in checks.ALL]
+    assert len(set(codes)) == len(codes)
+    assert {found.code for found in FOUND} == set(codes)
+
+
+@pytest.mark.parametrize("code", modules())
+def test_every_check_says_what_not_to_do_and_what_to_do(code: str) -> None:
+    said = inspect.getdoc(modules()[code]) or ""
+    what, _, rest = said.partition("\n\nAnti-pattern:\n")
+    bad, _, good = rest.partition("\n\nBest practice:\n")
+    assert re.fullmatch(r"[^\n]+\.", what), "one sentence"
+    assert bad.strip()
+    assert good.strip()
