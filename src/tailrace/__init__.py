@@ -10,6 +10,7 @@ from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
 from tailrace.version import VERSION
 
 if TYPE_CHECKING:
+    from tailrace.runtime.check import check
     from tailrace.runtime.run import run
     from tailrace.runtime.start import start
     from tailrace.spark_session import session
@@ -23,12 +24,14 @@ __all__ = [
     "Pipeline",
     "TailraceError",
     "__version__",
+    "check",
     "run",
     "session",
     "start",
 ]
 
 _NEEDS_SPARK = {
+    "check": "tailrace.runtime.check",
     "run": "tailrace.runtime.run",
     "session": "tailrace.spark_session",
     "start": "tailrace.runtime.start",

@@ -16,6 +16,7 @@ LAYERS = (
     {"bench"},
     {"report"},
     {"runtime"},
+    {"preflight"},
     {"plan", "checkpoint"},
     {"engine"},
     {"spark_session"},

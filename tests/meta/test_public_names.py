@@ -13,6 +13,7 @@ PUBLIC = [
     "Pipeline",
     "TailraceError",
     "__version__",
+    "check",
     "run",
     "session",
     "start",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,16 +10,34 @@ import typer
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode, Pipeline
+from tailrace.tuning import SHUFFLE_PARTITIONS
 
 if TYPE_CHECKING:
     from tailrace.runtime.options import RunOptions
     from tailrace.runtime.running import RunningQuery, RunSummary
 
 
+class Modes(StrEnum):
+    """What ``--mode`` takes."""
+
+    REALTIME = "realtime"
+    MICROBATCH = "microbatch"
+    AUTO = "auto"
+
+
+class Starved(StrEnum):
+    """What ``--starved`` takes."""
+
+    STOP = "stop"
+    WARN = "warn"
+
+
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
-    mode: Annotated[Mode, typer.Option(help="How it runs; the pipeline is the same in both.")] = Mode.REALTIME,
+    mode: Annotated[
+        Modes, typer.Option(help="How it runs; auto is real time where the check finds nothing against it.")
+    ] = Modes.REALTIME,
     checkpoint_every: Annotated[
         str | None,
         typer.Option(
@@ -50,20 +69,29 @@ def run(
             "--once", help="Process what is in the topics now, from their beginning unless told otherwise, and end."
         ),
     ] = False,
+    starved: Annotated[
+        Starved, typer.Option(help="Real time: what to do where a partition is not read any more.")
+    ] = Starved.STOP,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
     from tailrace.runtime.loader import load_pipeline
-    from tailrace.runtime.options import RunOptions
+    from tailrace.runtime.options import run_options
     from tailrace.runtime.running import stop_on_signals
     from tailrace.runtime.start import start_pipeline
-    from tailrace.tuning import SHUFFLE_PARTITIONS
 
-    settings = _settings(conf or [])
-    if shuffle_partitions is not None:
-        settings[SHUFFLE_PARTITIONS] = str(shuffle_partitions)
-    options = RunOptions(mode, bootstrap_servers, checkpoint, checkpoint_every, trigger_every, master, settings, once)
+    options = run_options(
+        str(mode),
+        bootstrap_servers=bootstrap_servers,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        trigger_every=trigger_every,
+        master=master,
+        conf=settings_of(conf or [], shuffle_partitions),
+        once=once,
+        starved=str(starved),
+    )
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
@@ -79,10 +107,15 @@ def run(
 def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQuery") -> None:
     from tailrace.runtime.duration import in_words
 
-    say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(options.mode)}")
+    say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(running.mode)}")
+    for reason in running.why_microbatch:
+        say(f"not in real time: {reason.title} [{reason.code}]")
+    for finding in running.report.findings:
+        if finding.severity != "error":
+            say(f"{finding.severity}: {finding.title} [{finding.code}]")
     if running.lost_lineage:
         say(f"lineage: {running.lost_lineage}")
-    if options.mode is Mode.REALTIME:
+    if running.mode is Mode.REALTIME:
         slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
         say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
     else:
@@ -115,8 +148,9 @@ def _how(mode: Mode) -> str:
     return "in real time: every record at once" if mode is Mode.REALTIME else "in micro-batches"
 
 
-def _settings(pairs: list[str]) -> dict[str, str]:
-    settings = {}
+def settings_of(pairs: list[str], shuffle_partitions: int | None) -> dict[str, str]:
+    """The Spark settings that a command's options mean."""
+    settings = {} if shuffle_partitions is None else {SHUFFLE_PARTITIONS: str(shuffle_partitions)}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:

@@ -1,0 +1,93 @@
+"""Typed calls into Spark's JVM: planning a query without starting it, sessions of its own, a writer's settings.
+
+With ``spark_session.py`` this package is the only door to the JVM. Everything that comes out is plain Python data or a PySpark
+object; no py4j object leaves this package.
+"""
+
+from tailrace.engine.plans import (
+    Examined,
+    Operator,
+    Refusal,
+    StreamRead,
+    examine,
+    recorded_lines,
+    stream_reads,
+)
+from tailrace.engine.queries import (
+    BatchTimes,
+    BatchWatch,
+    StageTasks,
+    TaskTimes,
+    failure_text,
+    has_running_tasks,
+    running_stages,
+    runs_in_real_time,
+)
+from tailrace.engine.records import (
+    RECORD,
+    RecordCheck,
+    RecordCounts,
+    carry_lineage,
+    malformed_in_all,
+    read_records,
+    with_lineage_headers,
+)
+from tailrace.engine.sessions import (
+    Capacity,
+    capacity,
+    clone_session,
+    explicit_settings,
+    has_kafka_connector,
+)
+from tailrace.engine.topics import (
+    create_kafka_topic,
+    kafka_partitions,
+)
+from tailrace.engine.writers import (
+    WriterSettings,
+    frame_on,
+    save,
+    with_trigger,
+    writer_frame,
+    writer_on,
+    writer_settings,
+)
+
+__all__ = [
+    "BatchTimes",
+    "BatchWatch",
+    "Capacity",
+    "Examined",
+    "Operator",
+    "RECORD",
+    "RecordCheck",
+    "RecordCounts",
+    "Refusal",
+    "StageTasks",
+    "StreamRead",
+    "TaskTimes",
+    "WriterSettings",
+    "capacity",
+    "carry_lineage",
+    "clone_session",
+    "create_kafka_topic",
+    "examine",
+    "explicit_settings",
+    "failure_text",
+    "frame_on",
+    "has_kafka_connector",
+    "has_running_tasks",
+    "kafka_partitions",
+    "malformed_in_all",
+    "read_records",
+    "recorded_lines",
+    "running_stages",
+    "runs_in_real_time",
+    "save",
+    "stream_reads",
+    "with_lineage_headers",
+    "with_trigger",
+    "writer_frame",
+    "writer_on",
+    "writer_settings",
+]

@@ -1,0 +1,177 @@
+"""What Spark would do with a query, found without starting it."""
+
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame, GroupedData, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from tailrace.engine.gateway import elements, tailrace
+from tailrace.engine.writers import WriterSettings
+
+
+_NOT_THE_USERS = (str(Path(pyspark.__file__).parent), str(Path(__file__).parents[1]))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A node of a physical plan."""
+
+    name: str
+    partitions: int | None
+    """For an exchange of rows between tasks: how many tasks read it."""
+    children: tuple["Operator", ...]
+    refused: bool = False
+    """Whether Spark refuses to run it in real time."""
+    ranged: bool = False
+    """For an exchange: whether rows are spread by ranges, which needs all of them first."""
+    functions: tuple[str, ...] = ()
+    """The names of the Python functions that it calls."""
+    call: str = ""
+    """The DataFrame method that made it, where that is known."""
+    line: str = ""
+    """Where the user called that, as ``file:line``."""
+
+    def walk(self) -> Iterator["Operator"]:
+        """This node and everything below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something that Spark would refuse to start, or to go on with."""
+
+    condition: str
+    """Spark's name for the error; empty where it has none."""
+    message: str
+    parameters: Mapping[str, str]
+    call: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What Spark would do with a query."""
+
+    plan: Operator | None
+    """None where no plan can be made of it."""
+    refusals: tuple[Refusal, ...]
+    tasks: tuple[str, ...] = ()
+    """The partition that each task of the sources would read, in the order in which tasks get slots."""
+    windows_s: tuple[float, ...] = ()
+    """How long its time windows are."""
+
+
+@dataclass(frozen=True)
+class StreamRead:
+    """A streaming source in a query, with the options it was made with."""
+
+    format: str
+    options: Mapping[str, str]
+
+
+def examine(
+    frame: DataFrame,
+    *,
+    output_mode: str = "update",
+    interval_ms: int = 0,
+    sink: WriterSettings | None = None,
+    ask: bool = False,
+) -> Examined:
+    """What Spark would do with a streaming query, found without starting it.
+
+    Args:
+        frame: What is written.
+        output_mode: ``append``, ``update`` or ``complete``.
+        interval_ms: How long a real-time batch lasts; 0 means micro-batch.
+        sink: Where it goes, where that is known.
+        ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
+    """
+    format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
+    preflight = tailrace(frame.sparkSession).Preflight
+    told = json.loads(preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask))
+    refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
+    plan = _operator(told["plan"]) if told["plan"] is not None else None
+    return Examined(plan, refusals, tuple(told["tasks"]), tuple(told["windows_s"]))
+
+
+def _operator(told: Mapping[str, Any]) -> Operator:
+    """A plan node and those below it."""
+    return Operator(
+        told["name"],
+        told["partitions"],
+        tuple(_operator(child) for child in told["children"]),
+        refused=told["refused"],
+        ranged=told["ranged"],
+        functions=tuple(told["functions"]),
+        call=told["call"],
+        line=told["line"],
+    )
+
+
+def stream_reads(frame: DataFrame) -> list[StreamRead]:
+    """The streaming sources that a DataFrame reads."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    reads = []
+    for leaf in elements(leaves):
+        if not leaf.getClass().getSimpleName().startswith("StreamingRelation"):
+            continue
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+            options = dict(leaf.extraOptions().asCaseSensitiveMap())
+            reads.append(StreamRead(str(leaf.sourceName()), options))
+        else:
+            reads.append(StreamRead(str(leaf.sourceName()), {}))
+    return reads
+
+
+@contextlib.contextmanager
+def recorded_lines(spark: SparkSession) -> Iterator[None]:
+    """Let what DataFrame calls add to a plan remember the user's line, while this lasts."""
+    sites = tailrace(spark).CallSites
+    before = [
+        (owner, name, method)
+        for owner in (ClassicDataFrame, GroupedData)
+        for name, method in vars(owner).items()
+        if callable(method) and not name.startswith("_")
+    ]
+    for owner, name, method in before:
+        setattr(owner, name, _recording(method, sites))
+    try:
+        yield
+    finally:
+        for owner, name, method in before:
+            setattr(owner, name, method)
+        sites.nowhere()
+
+
+def _recording(method: Callable[..., Any], sites: Any) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        line = _users_line()
+        if line is None:  # PySpark calls itself: the outer call has the line
+            return method(*args, **kwargs)
+        sites.at(method.__name__, line)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            sites.nowhere()
+
+    return call
+
+
+def _users_line() -> str | None:
+    """Where the caller's caller is, if that is neither PySpark nor Tailrace."""
+    frame = sys._getframe(2)
+    file = frame.f_code.co_filename
+    if file.startswith(_NOT_THE_USERS):
+        return None
+    return f"{file}:{frame.f_lineno}"

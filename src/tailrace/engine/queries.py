@@ -1,0 +1,102 @@
+"""Queries that run: their tasks, their batches, and why they ended."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.engine.gateway import jvm, tailrace
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """When the tasks of a batch started and ended, in milliseconds of the wall clock."""
+
+    submitted: int
+    first_start: int
+    last_start: int
+    first_end: int
+    last_end: int
+
+
+class BatchTimes:
+    """Notes when the tasks of a query's batches start and end, from now on."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        spark = SparkSession.builder.getOrCreate()
+        self._times = tailrace(spark).BatchTimes(spark.sparkContext._jsc.sc(), str(query.id))
+        self._times.open()
+
+    def of(self, batch: int) -> TaskTimes | None:
+        """A batch's; None where it is not known."""
+        found = list(self._times.of(batch))
+        return TaskTimes(*map(int, found)) if found else None
+
+
+class BatchWatch:
+    """Knows which batch of a query runs, and can end the query after it."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        spark = SparkSession.builder.getOrCreate()
+        self._watch = tailrace(spark).BatchWatch(spark.sparkContext._jsc.sc(), query._jsq)
+        self._watch.open()
+
+    def end_after(self, completed: int) -> bool:
+        """Let the query complete the batch after the given one and then end; False where that has not begun yet."""
+        return bool(self._watch.endAfter(completed))
+
+    def has_ended(self) -> bool:
+        """Whether a query that was told to end has done so; it calls itself inactive before that."""
+        return bool(self._watch.hasEnded())
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._watch.close()
+
+
+def failure_text(query: StreamingQuery) -> str | None:
+    """Everything Spark says about why a query ended, or None where nothing went wrong."""
+    failed = query.exception()
+    if failed is None:
+        return None
+    cause = query._jsq.exception().get()
+    trace = jvm(SparkSession.builder.getOrCreate()).org.apache.spark.util.Utils.exceptionString(cause)
+    return f"{failed}\n{trace}"
+
+
+@dataclass(frozen=True)
+class StageTasks:
+    """The tasks of a stage that runs."""
+
+    total: int
+    active: int
+    done: int
+
+    @property
+    def waiting(self) -> int:
+        """Those that have not got a slot yet."""
+        return max(0, self.total - self.active - self.done)
+
+
+def running_stages(query: StreamingQuery) -> list[StageTasks]:
+    """The stages of a query that have tasks at work right now."""
+    tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
+    found = []
+    for job in tracker.getJobIdsForGroup(query.runId):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            details = tracker.getStageInfo(stage)
+            if details is not None and details.numActiveTasks > 0:
+                found.append(StageTasks(details.numTasks, details.numActiveTasks, details.numCompletedTasks))
+    return found
+
+
+def has_running_tasks(query: StreamingQuery) -> bool:
+    """Whether a job of this query has tasks at work right now."""
+    return bool(running_stages(query))
+
+
+def runs_in_real_time(query: StreamingQuery) -> bool:
+    """Whether the plan that is running reads its source continuously."""
+    execution = query._jsq.streamingQuery().lastExecution()
+    return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())

@@ -1,0 +1,103 @@
+"""Records as the engine reads and checks them, and what it counts."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tailrace.engine.gateway import classic, field, tailrace
+
+
+RECORD = "__tailrace_record"
+"""The column in which the engine puts a record's content."""
+
+
+class RecordCounts:
+    """How many records a running query has read, in all tasks that have ended so far."""
+
+    def __init__(self, check: Any) -> None:
+        self._check = check
+
+    def watch(self) -> None:
+        """Count from now on also what tasks had counted that are stopped."""
+        self._check.killed().open()
+
+    def uses(self, frame: DataFrame) -> int:
+        """How often a frame reads the source that is counted."""
+        return int(tailrace(frame.sparkSession).Records.uses(frame._jdf, self._check))
+
+    def malformed(self) -> dict[str, int]:
+        """The records that could not, by reason."""
+        return {reason: number for reason, number in sorted(self._value().items()) if reason}
+
+    def settle(self) -> None:
+        """Wait until the counts of tasks that were stopped have arrived."""
+        self._check.killed().settle(2000)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._check.killed().close()
+
+    def _value(self) -> dict[str, int]:
+        return {str(reason): int(number) for reason, number in dict(self._check.counts().value()).items()}
+
+
+def malformed_in_all(every: Iterable[RecordCounts]) -> dict[str, int]:
+    """The records that could not be read, by reason, of several sources together."""
+    total: Counter[str] = Counter()
+    for counts in every:
+        total.update(counts.malformed())
+    return dict(total)
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """How records are read, and what happens to one that cannot be.
+
+    Attributes:
+        format: ``json``, ``string`` or ``bytes``.
+        schema: The columns in a record, as JSON.
+        json_options: Options of Spark's JSON reader.
+        policy: ``dead-letter``, ``drop`` or ``fail``.
+        pipeline: The pipeline's name, for dead letters.
+        dead_letter_topic: Their topic.
+        producer: The configuration of the Kafka producer that writes them.
+    """
+
+    format: str
+    schema: str
+    json_options: Mapping[str, str]
+    policy: str
+    pipeline: str
+    dead_letter_topic: str | None
+    producer: Mapping[str, str] = field(repr=False)
+
+
+def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
+    """The good records of a frame read from Kafka, their content in the column ``RECORD``, and the counts of all."""
+    spark = raw.sparkSession
+    records = tailrace(spark).Records
+    made = records.check(
+        classic(spark),
+        check.format,
+        check.schema,
+        dict(check.json_options),
+        check.policy,
+        check.pipeline,
+        check.dead_letter_topic,
+        dict(check.producer),
+    )
+    return DataFrame(records.read(raw._jdf, made), spark), RecordCounts(made)
+
+
+def carry_lineage(frame: DataFrame) -> DataFrame:
+    """The same rows with the hidden columns of their records, as far as its operators can carry them."""
+    return DataFrame(tailrace(frame.sparkSession).Lineage.carry(frame._jdf), frame.sparkSession)
+
+
+def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
+    """The frame with a column of Kafka headers instead of its hidden columns and of the user's headers in ``own``."""
+    made = tailrace(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
+    return DataFrame(made, frame.sparkSession)

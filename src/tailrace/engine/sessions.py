@@ -1,0 +1,60 @@
+"""Sessions, their settings, and what the Spark behind them can do at once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tailrace.engine.gateway import classic, jvm
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tasks a Spark can run at the same time.
+
+    Attributes:
+        slots: Task slots, of all executors that are there.
+        taken: How many of them run tasks now.
+        executors_missing: Executors that were asked for and are not there yet.
+    """
+
+    slots: int
+    taken: int = 0
+    executors_missing: int = 0
+
+    @property
+    def free(self) -> int:
+        """Slots that a new query would find."""
+        return max(0, self.slots - self.taken)
+
+
+def clone_session(spark: SparkSession) -> SparkSession:
+    """A session with the same views and settings whose later settings are its own."""
+    return SparkSession(spark.sparkContext, classic(spark).cloneSession())
+
+
+def explicit_settings(spark: SparkSession) -> dict[str, str]:
+    """Every setting that was set on a session or its context, by anyone; defaults are not among them."""
+    settings: Any = spark.conf.getAll
+    return dict(settings)
+
+
+def has_kafka_connector(spark: SparkSession) -> bool:
+    """Whether Spark can read and write Kafka."""
+    provider = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+    loader = jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.getResource(provider.replace(".", "/") + ".class") is not None
+
+
+def capacity(spark: SparkSession) -> Capacity:
+    """How many tasks Spark can run at the same time, and how many it runs now."""
+    scala_context = spark.sparkContext._jsc.sc()
+    profile = scala_context.resourceProfileManager().defaultResourceProfile()
+    slots = int(scala_context.maxNumConcurrentTasks(profile))
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    taken = sum(stage.numActiveTasks for stage in stages if stage is not None)
+    asked = spark.sparkContext.getConf().get("spark.executor.instances", "0") or "0"
+    there = int(scala_context.getExecutorMemoryStatus().size()) - 1
+    is_cluster = not spark.sparkContext.master.startswith("local")
+    return Capacity(slots, taken, max(0, int(asked) - there) if is_cluster else 0)

@@ -1,0 +1,73 @@
+"""Writers: what they were told, and the same on another session."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tailrace.engine.gateway import classic, elements, field, jvm
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """What a ``DataStreamWriter`` was told."""
+
+    format: str
+    output_mode: str
+    options: Mapping[str, str]
+    """By lower-case name, as Spark compares them."""
+
+
+def writer_frame(writer: DataStreamWriter) -> DataFrame:
+    """The DataFrame that a writer writes."""
+    frame: DataFrame = writer._df
+    return frame
+
+
+def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int, once: bool) -> DataStreamWriter:
+    """The writer with the trigger of a mode. PySpark's type stubs do not know the real-time one yet."""
+    if once and not realtime:
+        return writer.trigger(availableNow=True)
+    trigger: Any = writer.trigger
+    interval = f"{interval_ms} milliseconds"
+    triggered: DataStreamWriter = trigger(realTime=interval) if realtime else trigger(processingTime=interval)
+    return triggered
+
+
+def writer_settings(writer: DataStreamWriter) -> WriterSettings:
+    """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
+    writes = writer._jwrite
+    options = field(writes, "extraOptions")
+    pairs = {str(pair._1()).lower(): str(pair._2()) for pair in elements(options.toSeq())}
+    return WriterSettings(str(field(writes, "source")), str(field(writes, "outputMode")), pairs)
+
+
+def frame_on(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The same query on another session."""
+    plan = frame._jdf.queryExecution().logical()
+    return DataFrame(jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(classic(spark), plan), spark)
+
+
+def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
+    """The same writer for the same query on another session, so that settings there stay with this query."""
+    jvm = jvm(spark)
+    copy = frame_on(writer_frame(writer), spark).writeStream
+    for each in writer._jwrite.getClass().getDeclaredFields():
+        if each.getName() == "ds" or jvm.java.lang.reflect.Modifier.isStatic(each.getModifiers()):
+            continue
+        each.setAccessible(True)
+        each.set(copy._jwrite, each.get(writer._jwrite))
+    return copy
+
+
+def save(writer: DataFrameWriter) -> str | None:
+    """Write a batch; return everything Spark says about why that failed, or None where nothing went wrong."""
+    try:
+        writer.save()
+    except (PySparkException, Py4JError) as failed:
+        return str(failed)
+    return None
