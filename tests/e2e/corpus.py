@@ -330,8 +330,8 @@ def applies_with_state(s: Sources) -> DataFrame:
     def count(key: Any, groups: Iterator[pd.DataFrame], _state: Any) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame({"key": [key[0]], "n": [sum(len(group) for group in groups)]})
 
-    return s.events().groupBy("key").applyInPandasWithState(
-        count, "key string, n long", "n long", "update", "NoTimeout"
+    return (
+        s.events().groupBy("key").applyInPandasWithState(count, "key string, n long", "n long", "update", "NoTimeout")
     )
 
 

@@ -38,7 +38,7 @@ def check(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find out whether a pipeline would run, without starting it. Ends with 1 on an error, 2 if it cannot be checked."""
+    """Find out whether a pipeline would run, without starting it; ends with 1 on an error, 2 if it cannot tell."""
     from tailrace.runtime.check import check_pipeline
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import RunOptions
@@ -74,7 +74,9 @@ def print_report(report: "CheckReport") -> None:
     for finding in report.findings:
         _print_finding(finding)
     counted = {kind: sum(str(each.severity) == kind for each in report.findings) for kind in _STYLES}
-    told = ", ".join(f"{number} {kind}{'s' if number != 1 and kind != 'advice' else ''}" for kind, number in counted.items())
+    told = ", ".join(
+        f"{number} {kind}{'s' if number != 1 and kind != 'advice' else ''}" for kind, number in counted.items()
+    )
     say(f"{report.name} {'runs' if report.ok else 'cannot run'} {how}: {told}")
 
 
@@ -85,3 +87,7 @@ def _print_finding(finding: "Finding") -> None:
     for word, text in (("at", finding.where), ("why", finding.why), ("fix", finding.fix)):
         if text:
             out.print(f"  {word + ':':<5} {escape(text)}")
+
+
+def _plural(kind: str, number: int) -> str:
+    return kind if number == 1 or kind == "advice" else f"{kind}s"

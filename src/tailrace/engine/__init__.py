@@ -1,7 +1,7 @@
 """Typed calls into Spark's JVM: planning a query without starting it, sessions of its own, a writer's settings.
 
-With ``spark_session.py`` this package is the only door to the JVM. Everything that comes out is plain Python data or a PySpark
-object; no py4j object leaves this package.
+With ``spark_session.py`` this package is the only door to the JVM. Everything that comes out is plain Python data or a
+PySpark object; no py4j object leaves it.
 """
 
 from tailrace.engine.plans import (
@@ -54,12 +54,12 @@ from tailrace.engine.writers import (
 )
 
 __all__ = [
+    "RECORD",
     "BatchTimes",
     "BatchWatch",
     "Capacity",
     "Examined",
     "Operator",
-    "RECORD",
     "RecordCheck",
     "RecordCounts",
     "Refusal",

@@ -1,22 +1,23 @@
 """The way into Spark's JVM, for the other modules of this package alone."""
 
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 
-def jvm(spark: SparkSession) -> Any:
+def jvm_of(spark: SparkSession) -> Any:
+    """Everything in Spark's JVM."""
     return spark._jvm
 
 
-def tailrace(spark: SparkSession) -> Any:
+def tailrace_of(spark: SparkSession) -> Any:
     """The engine's own objects."""
-    return jvm(spark).org.apache.spark.sql.tailrace
+    return jvm_of(spark).org.apache.spark.sql.tailrace
 
 
-def classic(spark: SparkSession) -> Any:
+def classic_of(spark: SparkSession) -> Any:
+    """The session on Spark's side."""
     return spark._jsparkSession
 
 
@@ -26,7 +27,7 @@ def elements(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(index)
 
 
-def field(holder: Any, name: str) -> Any:
+def private_field(holder: Any, name: str) -> Any:
     """The value of a private field."""
     field = holder.getClass().getDeclaredField(name)
     field.setAccessible(True)

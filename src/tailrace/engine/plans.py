@@ -13,9 +13,8 @@ import pyspark
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from tailrace.engine.gateway import elements, tailrace
+from tailrace.engine.gateway import elements, tailrace_of
 from tailrace.engine.writers import WriterSettings
-
 
 _NOT_THE_USERS = (str(Path(pyspark.__file__).parent), str(Path(__file__).parents[1]))
 
@@ -97,7 +96,7 @@ def examine(
         ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
     """
     format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
-    preflight = tailrace(frame.sparkSession).Preflight
+    preflight = tailrace_of(frame.sparkSession).Preflight
     told = json.loads(preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask))
     refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
     plan = _operator(told["plan"]) if told["plan"] is not None else None
@@ -136,7 +135,7 @@ def stream_reads(frame: DataFrame) -> list[StreamRead]:
 @contextlib.contextmanager
 def recorded_lines(spark: SparkSession) -> Iterator[None]:
     """Let what DataFrame calls add to a plan remember the user's line, while this lasts."""
-    sites = tailrace(spark).CallSites
+    sites = tailrace_of(spark).CallSites
     before = [
         (owner, name, method)
         for owner in (ClassicDataFrame, GroupedData)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine.gateway import jvm, tailrace
+from tailrace.engine.gateway import jvm_of, tailrace_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BatchTimes:
 
     def __init__(self, query: StreamingQuery) -> None:
         spark = SparkSession.builder.getOrCreate()
-        self._times = tailrace(spark).BatchTimes(spark.sparkContext._jsc.sc(), str(query.id))
+        self._times = tailrace_of(spark).BatchTimes(spark.sparkContext._jsc.sc(), str(query.id))
         self._times.open()
 
     def of(self, batch: int) -> TaskTimes | None:
@@ -38,7 +38,7 @@ class BatchWatch:
 
     def __init__(self, query: StreamingQuery) -> None:
         spark = SparkSession.builder.getOrCreate()
-        self._watch = tailrace(spark).BatchWatch(spark.sparkContext._jsc.sc(), query._jsq)
+        self._watch = tailrace_of(spark).BatchWatch(spark.sparkContext._jsc.sc(), query._jsq)
         self._watch.open()
 
     def end_after(self, completed: int) -> bool:
@@ -60,7 +60,7 @@ def failure_text(query: StreamingQuery) -> str | None:
     if failed is None:
         return None
     cause = query._jsq.exception().get()
-    trace = jvm(SparkSession.builder.getOrCreate()).org.apache.spark.util.Utils.exceptionString(cause)
+    trace = jvm_of(SparkSession.builder.getOrCreate()).org.apache.spark.util.Utils.exceptionString(cause)
     return f"{failed}\n{trace}"
 
 

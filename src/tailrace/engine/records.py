@@ -7,8 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tailrace.engine.gateway import classic, field, tailrace
-
+from tailrace.engine.gateway import classic_of, tailrace_of
 
 RECORD = "__tailrace_record"
 """The column in which the engine puts a record's content."""
@@ -26,7 +25,7 @@ class RecordCounts:
 
     def uses(self, frame: DataFrame) -> int:
         """How often a frame reads the source that is counted."""
-        return int(tailrace(frame.sparkSession).Records.uses(frame._jdf, self._check))
+        return int(tailrace_of(frame.sparkSession).Records.uses(frame._jdf, self._check))
 
     def malformed(self) -> dict[str, int]:
         """The records that could not, by reason."""
@@ -78,9 +77,9 @@ class RecordCheck:
 def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
     """The good records of a frame read from Kafka, their content in the column ``RECORD``, and the counts of all."""
     spark = raw.sparkSession
-    records = tailrace(spark).Records
+    records = tailrace_of(spark).Records
     made = records.check(
-        classic(spark),
+        classic_of(spark),
         check.format,
         check.schema,
         dict(check.json_options),
@@ -94,10 +93,10 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
 
 def carry_lineage(frame: DataFrame) -> DataFrame:
     """The same rows with the hidden columns of their records, as far as its operators can carry them."""
-    return DataFrame(tailrace(frame.sparkSession).Lineage.carry(frame._jdf), frame.sparkSession)
+    return DataFrame(tailrace_of(frame.sparkSession).Lineage.carry(frame._jdf), frame.sparkSession)
 
 
 def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
     """The frame with a column of Kafka headers instead of its hidden columns and of the user's headers in ``own``."""
-    made = tailrace(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
+    made = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
     return DataFrame(made, frame.sparkSession)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.engine.gateway import classic, jvm
+from tailrace.engine.gateway import classic_of, jvm_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Capacity:
 
 def clone_session(spark: SparkSession) -> SparkSession:
     """A session with the same views and settings whose later settings are its own."""
-    return SparkSession(spark.sparkContext, classic(spark).cloneSession())
+    return SparkSession(spark.sparkContext, classic_of(spark).cloneSession())
 
 
 def explicit_settings(spark: SparkSession) -> dict[str, str]:
@@ -42,7 +42,7 @@ def explicit_settings(spark: SparkSession) -> dict[str, str]:
 def has_kafka_connector(spark: SparkSession) -> bool:
     """Whether Spark can read and write Kafka."""
     provider = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-    loader = jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
     return loader.getResource(provider.replace(".", "/") + ".class") is not None
 
 

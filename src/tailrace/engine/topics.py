@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.engine.gateway import jvm
+from tailrace.engine.gateway import jvm_of
 from tailrace.errors import KafkaError, TopicMissing
 from tailrace.kafka.client import java_client_options
 from tailrace.kafka.topics import unreachable
@@ -37,7 +37,7 @@ def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: s
     with _kafka_admin(spark, options) as admin:
         if admin.listTopics().names().get(5, _seconds(spark)).contains(topic):
             return False
-        jvm = jvm(spark)
+        jvm = jvm_of(spark)
         by_default = jvm.java.util.Optional.empty()
         request = jvm.org.apache.kafka.clients.admin.NewTopic(topic, by_default, by_default)
         admin.createTopics([request]).all().get(15, _seconds(spark))
@@ -47,7 +47,7 @@ def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: s
 @contextlib.contextmanager
 def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
     """Spark's own Kafka client for questions about topics; what it refuses is an error about the broker."""
-    jvm = jvm(spark)
+    jvm = jvm_of(spark)
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
     except (PySparkException, Py4JError) as refused:
@@ -61,7 +61,7 @@ def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[An
 
 
 def _seconds(spark: SparkSession) -> Any:
-    return jvm(spark).java.util.concurrent.TimeUnit.SECONDS
+    return jvm_of(spark).java.util.concurrent.TimeUnit.SECONDS
 
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:

@@ -1,7 +1,7 @@
 """Writers: what they were told, and the same on another session."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace.engine.gateway import classic, elements, field, jvm
+from tailrace.engine.gateway import classic_of, elements, jvm_of, private_field
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int, 
 def writer_settings(writer: DataStreamWriter) -> WriterSettings:
     """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
     writes = writer._jwrite
-    options = field(writes, "extraOptions")
+    options = private_field(writes, "extraOptions")
     pairs = {str(pair._1()).lower(): str(pair._2()) for pair in elements(options.toSeq())}
-    return WriterSettings(str(field(writes, "source")), str(field(writes, "outputMode")), pairs)
+    return WriterSettings(str(private_field(writes, "source")), str(private_field(writes, "outputMode")), pairs)
 
 
 def frame_on(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """The same query on another session."""
     plan = frame._jdf.queryExecution().logical()
-    return DataFrame(jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(classic(spark), plan), spark)
+    return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(classic_of(spark), plan), spark)
 
 
 def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
     """The same writer for the same query on another session, so that settings there stay with this query."""
-    jvm = jvm(spark)
+    jvm = jvm_of(spark)
     copy = frame_on(writer_frame(writer), spark).writeStream
     for each in writer._jwrite.getClass().getDeclaredFields():
         if each.getName() == "ds" or jvm.java.lang.reflect.Modifier.isStatic(each.getModifiers()):

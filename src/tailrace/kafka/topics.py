@@ -9,7 +9,12 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as KafkaErrorCode
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    OffsetSpec,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing

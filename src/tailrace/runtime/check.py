@@ -26,7 +26,7 @@ from tailrace.runtime.query_session import query_session, spark_for
 from tailrace.runtime.source_frame import record_schema
 
 
-def check(  # noqa: PLR0913 - one argument per choice of a user's
+def check(
     what: Pipeline | DataStreamWriter | DataFrame,
     mode: Mode | str = Mode.REALTIME,
     *,
@@ -121,7 +121,9 @@ def _pipeline_candidate(pipeline: Pipeline, own: SparkSession, servers: str) -> 
         record_schema(source)
     with engine.recorded_lines(own):
         frame = pipeline_frame(pipeline, own, servers)
-    writer = frame.rows.writeStream.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
+    writer = (
+        frame.rows.writeStream.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
+    )
     writer = writer.option("kafka.bootstrap.servers", servers).outputMode("update")
     return Candidate(pipeline.name, frame.rows, writer, frame.counts, frame.lost)
 
@@ -157,5 +159,3 @@ def _refuse_connect(what: object) -> None:
             why="its plan is made on a server that Tailrace's engine is not part of",
             fix="make the session with tr.session(), which is a classic one",
         )
-
-

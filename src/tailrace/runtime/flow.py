@@ -28,7 +28,9 @@ class Starved:
         """For a person."""
         if self.partitions:
             return f"{', '.join(self.partitions)} {'is' if len(self.partitions) == 1 else 'are'} not being read"
-        return f"{self.waiting} task{'s' if self.waiting != 1 else ''} cannot get a slot, so some partitions are not read"
+        return (
+            f"{self.waiting} task{'s' if self.waiting != 1 else ''} cannot get a slot, so some partitions are not read"
+        )
 
 
 class Flow:
