@@ -38,8 +38,6 @@ class Appended:
     sent_ns: NDArray[np.int64]
     appended_ms: NDArray[np.int64]
     """The broker's own clock when it took the record; whole milliseconds."""
-    places: NDArray[np.int64]
-    """Partition and offset as one number."""
     values: Sequence[dict[str, Any]]
 
 
@@ -109,17 +107,16 @@ def _look_up(wanted: NDArray[np.int64], numbers: NDArray[np.int64], values: NDAr
 
 def read_appended(client: ClientConfig, topic: str) -> Appended:
     """Read a topic from its start to its present end."""
-    numbers, sent_ns, appended_ms, places = [], [], [], []
+    numbers, sent_ns, appended_ms = [], [], []
     values = []
     for message in read_all(client, topic):
         value = json.loads(message.value() or b"{}")
         numbers.append(value[SEQUENCE_FIELD])
         sent_ns.append(value[SENT_FIELD])
         appended_ms.append(message.timestamp()[1])
-        places.append(origin_number(message.partition() or 0, message.offset() or 0))
         values.append(value)
-    columns = [np.array(column, dtype=np.int64) for column in (numbers, sent_ns, appended_ms, places)]
-    return Appended(columns[0], columns[1], columns[2], columns[3], values)
+    columns = [np.array(column, dtype=np.int64) for column in (numbers, sent_ns, appended_ms)]
+    return Appended(columns[0], columns[1], columns[2], values)
 
 
 def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:

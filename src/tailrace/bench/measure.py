@@ -103,7 +103,7 @@ def measure(
     engine: Engine,
     show: Show,
     *,
-    processes: Mapping[str, int] | None = None,
+    processes: Mapping[str, Callable[[], int]] | None = None,
     merges: bool = False,
 ) -> list[Measurement]:
     """Send from the first plan's start, wait for the first results, warm up, then measure by intended send time.
@@ -167,7 +167,7 @@ class _Course:
     show: Show
     clock: Clock
     probe: Probe
-    processes: Mapping[str, int]
+    processes: Mapping[str, Callable[[], int]]
 
     def window(self, plan: Plan, first_number: int, began: float | None) -> _Window:
         """Send and measure one plan; where the engine is starting, ``began`` says since when."""
@@ -185,7 +185,7 @@ class _Course:
             load.measure(first_ns, end_ns)
             on_snapshot = self.teller(plan, first_ns, end_ns)
             self.probe.watch(lambda _: clock.now_ns() >= first_ns, on_snapshot)
-            resources = Resources({**self.processes, "load": load.pid, "probe": self.probe.pid})
+            resources = Resources({**self.processes, "load": lambda: load.pid, "probe": lambda: self.probe.pid})
             resources.begin()
             self.probe.watch(lambda _: clock.now_ns() >= end_ns, on_snapshot)
             used = resources.end()

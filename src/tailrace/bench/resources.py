@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import psutil
 
@@ -19,7 +19,8 @@ class Resources:
     where it is still there at the end.
     """
 
-    def __init__(self, roots: Mapping[str, int]) -> None:
+    def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
+        """By name, what tells the root of a tree: a process that was killed and started again has another."""
         self._roots = roots
         self._known: dict[str, list[psutil.Process]] = {}
         self._at_begin: dict[str, dict[int, float]] = {}
@@ -57,7 +58,7 @@ class Resources:
 
     def _find(self) -> None:
         """Which processes there are."""
-        self._known = {name: _tree(root) for name, root in self._roots.items()}
+        self._known = {name: _tree(root()) for name, root in self._roots.items()}
 
     def _look(self) -> None:
         for name, processes in self._known.items():

@@ -3,7 +3,7 @@
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,8 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[
         cell.checkpoint_every_s,
         cell.trigger_every_ms,
     )
-    processes = {"broker": bench.broker_pid} if bench.broker_pid is not None else {}
+    broker_pid = bench.broker_pid
+    processes: dict[str, Callable[[], int]] = {"broker": lambda: broker_pid} if broker_pid is not None else {}
     plans = [cell.plan, *(_in_a_warm_engine(later.plan) for later in cells[1:])]
     try:
         if cell.lane.command(given) is None:
@@ -110,7 +111,7 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[
         given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
         moment = KillMoment(cell.kill_after_s, show)
         with _engine(cell, given, moment) as engine:
-            processes = {"engine": engine.pid, **processes}
+            processes = {"engine": lambda: engine.pid, **processes}
             topics = (source, given.sink)
             windows = measure(plans, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges)
             killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None

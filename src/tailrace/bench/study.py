@@ -85,26 +85,31 @@ def groups_of(cells: Sequence[CellPlan], *, shares_engines: bool) -> list[list[C
 def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str, Any]:
     """Measure everything; return the result and keep it in ``out``.
 
-    What was measured is kept at once: the same command goes on where an earlier one ended.
+    What was measured is kept at once: the same command goes on where an earlier one ended, and measures again what was
+    void.
     """
     began, started = time.monotonic(), now()
     out.mkdir(parents=True, exist_ok=True)
     available, unavailable = _prepare(study.cells, screen)
-    kept = _Kept(out / RUNS_FILE, study.fingerprint)
+    kept = _Kept(out / RUNS_FILE, study.fingerprint, study.tolerates)
     total = len(available) * study.runs
     if kept.lines:
-        screen.say(f"Going on with {out}: {len(kept.lines)} of {total} runs are done")
+        done = len({(line["key"], line["run"]) for line in kept.lines if kept.has(line["key"], line["run"])})
+        screen.say(f"Going on with {out}: {done} of {total} runs are done")
     number = 0
     for run, group in measuring_order(groups_of(available, shares_engines=study.shares_engines), study.runs):
         first = number + 1
         number += len(group)
-        if all(kept.has(cell.key, run) for cell in group):
+        wanted = [cell.key for cell in group if not kept.has(cell.key, run)]
+        if not wanted:
             continue
         if why := study.skips(group[0], kept.lines):
             screen.say(f"  {group[0].title}, {group[0].plan.flow.rate_per_s:,.0f}/s: left out, {why}")
             continue
         screen.overall(f"run {first} of {total}" if len(group) == 1 else f"runs {first} to {number} of {total}")
         for place, (cell, line) in enumerate(_measured(bench, group, screen), start=first):
+            if cell.key not in wanted:
+                continue  # it was valid before: figures are never chosen among
             kept.add({**line, "run": run, "order": place})
             screen.done(cell.title, line["result"])
             for problem in line["problems"]:
@@ -116,8 +121,11 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
     result |= study.add(result)
     (out / RESULT_FILE).write_text(json.dumps(result, indent=1) + "\n")
     write_histograms(result["runs"], out / HISTOGRAM_FILE)
-    # All of it is in the result now. The same command measures anew.
-    (out / RUNS_FILE).unlink(missing_ok=True)
+    if result["valid"]:
+        # All of it is in the result now. The same command measures anew.
+        (out / RUNS_FILE).unlink(missing_ok=True)
+    else:
+        screen.say("The same command measures again what is void, and only that.")
     return result
 
 
@@ -260,9 +268,10 @@ def _broker_version() -> dict[str, str]:
 class _Kept:
     """The runs of a study that are done."""
 
-    def __init__(self, file: Path, fingerprint: str) -> None:
+    def __init__(self, file: Path, fingerprint: str, tolerates: Callable[[Run], bool]) -> None:
         self._file = file
         self._fingerprint = fingerprint
+        self._tolerates = tolerates
         self.lines: list[dict[str, Any]] = []
         if file.exists():
             self._load()
@@ -282,8 +291,11 @@ class _Kept:
                 self.lines.append(line)
 
     def has(self, key: str, run: int) -> bool:
-        """Whether a run is done."""
-        return any(line["key"] == key and line["run"] == run for line in self.lines)
+        """Whether a run is done: measured, and not void."""
+        return any(
+            line["key"] == key and line["run"] == run and (line["valid"] or self._tolerates(line))
+            for line in self.lines
+        )
 
     def add(self, line: dict[str, Any]) -> None:
         """Keep a run, at once."""
@@ -292,6 +304,7 @@ class _Kept:
             file.write(json.dumps(self.lines[-1]) + "\n")
 
     def in_order(self) -> list[dict[str, Any]]:
-        """All runs in the order in which they were measured, without what only this file needs."""
-        ordered = sorted(self.lines, key=lambda line: int(line["order"]))
+        """Every run, at its last measuring, in the order of the study and without what only this file needs."""
+        last = {(line["key"], line["run"]): line for line in self.lines}
+        ordered = sorted(last.values(), key=lambda line: int(line["order"]))
         return [{key: value for key, value in line.items() if key != "fingerprint"} for line in ordered]

@@ -6,6 +6,8 @@ from tailrace.bench.audit import Audit
 from tailrace.bench.measure import Measurement
 from tailrace.latency.lane import LaneResult
 
+LATE_LOAD = "the load missed its plan"
+BEHIND = "the lane fell behind"
 SLOWEST_RATE = 0.99
 """The part of the planned rate that the load must have reached."""
 LATEST_MS = 25.0
@@ -35,7 +37,7 @@ def problems(
     told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
     if fell_behind(seen, result, growth_ms_per_s, checks) and not checks.replays:
         grown = _grown_ms(seen, growth_ms_per_s)
-        told.append(f"the lane fell behind: latency grew by {grown:,.0f} ms over the window")
+        told.append(f"{BEHIND}: latency grew by {grown:,.0f} ms over the window")
     if held < checks.boundaries:
         told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
     return told
@@ -57,9 +59,9 @@ def _load_problems(seen: Measurement) -> list[str]:
     seconds = (seen.end_ns - seen.first_ns) / 1e9
     if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
         rate = load.measured / max(load.took_s, seconds)
-        return [f"the load missed its plan: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
+        return [f"{LATE_LOAD}: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
     if load.late_ms_p99 > LATEST_MS:
-        return [f"the load missed its plan: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]
+        return [f"{LATE_LOAD}: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]
     return []
 
 

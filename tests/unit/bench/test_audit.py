@@ -42,7 +42,7 @@ def appended(numbers: Any, after_ms: int = 1, sent_ns: Any = None) -> Appended:
         {"id": each, "sent_ns": int(at), "key": event(each).key, "doubled": 2 * event(each).amount}
         for each, at in zip(number.tolist(), sent, strict=True)
     ]
-    return Appended(number, sent, due(number) // MS + after_ms, np.arange(len(number)), values)
+    return Appended(number, sent, due(number) // MS + after_ms, values)
 
 
 def test_results_of_records_that_were_sent_are_no_strangers_in_whatever_order() -> None:
@@ -86,14 +86,12 @@ def test_spans_are_about_the_measured_records_alone_and_the_first_result_of_each
         np.concatenate([numbers - RECORDS, numbers]),
         NO_NUMBERS,
         np.concatenate([due(numbers) // MS + 90_000, due(numbers) // MS + 1]),
-        NO_NUMBERS,
         (),
     )
     twice = Appended(
         np.concatenate([numbers, numbers]),
         NO_NUMBERS,
         np.concatenate([due(numbers) // MS + 2, due(numbers) // MS + 50]),
-        NO_NUMBERS,
         (),
     )
     arrivals = arrivals_of([*range(-5, RECORDS), *range(RECORDS)], [*[4.0] * (RECORDS + 5), *[60.0] * RECORDS])
@@ -203,7 +201,6 @@ def test_a_topic_is_read_from_its_start_to_its_end_with_the_brokers_times(monkey
     assert found.numbers.tolist() == list(range(20))
     assert found.sent_ns.tolist() == due(range(20)).tolist()
     assert found.appended_ms.tolist() == [START // MS + number + 1 for number in range(20)]
-    assert found.places.tolist() == [origin_number(number % 2, number // 2) for number in range(20)]
     assert found.values[3]["key"] == event(3).key
     assert fake.is_closed
 

@@ -31,7 +31,7 @@ class Scene:
         self.silent = 3
         self.window: tuple[int, int] = (0, 0)
         self.wanted: dict[str, Any] = {}
-        self.processes: Mapping[str, int] = {}
+        self.processes: Mapping[str, Callable[[], int]] = {}
         self.limit_s = 0.0
         self.plans: list[ConstantRate] = []
 
@@ -101,7 +101,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     class FakeResources:
         """Notes whose processes it would have looked at."""
 
-        def __init__(self, roots: Mapping[str, int]) -> None:
+        def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
             made.processes = roots
 
         def begin(self) -> None:
@@ -187,8 +187,9 @@ def test_every_measured_record_is_waited_for_unless_it_is_not_known_which_come(
 
 
 def test_load_and_probe_are_looked_at_beside_the_processes_that_were_named(scene: Scene) -> None:
-    run(processes={"engine": 1, "broker": 2})
-    assert scene.processes == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
+    run(processes={"engine": lambda: 1, "broker": lambda: 2})
+    found = {name: root() for name, root in scene.processes.items()}
+    assert found == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
 
 
 def test_the_load_may_send_for_as_long_as_a_slow_start_takes(scene: Scene) -> None:

@@ -61,7 +61,7 @@ def test_cores_are_the_cpu_time_of_the_window_over_its_length(
 ) -> None:
     found: dict[int, Tree] = {1: [P(1, 50.0, 100 * MIB), P(2, 7.0, 20 * MIB)], 9: [P(9, 3.0, MIB)]}
     trees(monkeypatch, found)
-    used = Resources({"engine": 1, "probe": 9})
+    used = Resources({"engine": lambda: 1, "probe": lambda: 9})
     used.begin()
     clock[0] += 10
     found[1] = [P(1, 55.0, 90 * MIB), P(2, 8.0, 60 * MIB)]
@@ -74,7 +74,7 @@ def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_i
     stays, goes, comes = P(1, 50.0, MIB), P(3, 2.0, 9 * MIB), P(4, 1.5, MIB)
     found: dict[int, Tree] = {1: [stays, goes]}
     trees(monkeypatch, found)
-    used = Resources({"engine": 1})
+    used = Resources({"engine": lambda: 1})
     used.begin()
     stays.cpu_s, goes.cpu_s = 51.0, 5.0
     used._look()
@@ -86,6 +86,17 @@ def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_i
     assert used.end() == {"engine": {"cpu_cores": 0.65, "rss_mb": 10.0}}
 
 
+def test_a_process_that_was_started_again_is_found_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    trees(monkeypatch, {1: [P(1, 50.0, MIB)], 2: [P(2, 4.0, MIB)]})
+    roots = iter([1, 2])
+    used = Resources({"engine": lambda: next(roots)})
+    used.begin()
+    clock[0] += 10
+    assert used.end() == {"engine": {"cpu_cores": 0.4, "rss_mb": 1.0}}
+
+
 def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     asked: list[int] = []
 
@@ -94,7 +105,7 @@ def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.Mo
         return [P(root, 1.0, MIB)]
 
     monkeypatch.setattr(module, "_tree", tree)
-    used = Resources({"engine": 1})
+    used = Resources({"engine": lambda: 1})
     used.begin()
     used._look()
     used._look()
@@ -106,7 +117,7 @@ def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.Mo
 
 def test_a_tree_that_is_gone_has_nothing(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     trees(monkeypatch, {1: []})
-    used = Resources({"engine": 1})
+    used = Resources({"engine": lambda: 1})
     used.begin()
     clock[0] += 1
     assert used.end() == {"engine": {"cpu_cores": 0.0, "rss_mb": 0.0}}
@@ -127,7 +138,7 @@ def test_a_real_tree_has_its_children_in_it(wait_until: WaitUntil) -> None:
 
 
 def test_this_process_uses_what_it_uses() -> None:
-    used = Resources({"this": os.getpid()})
+    used = Resources({"this": os.getpid})
     used.begin()
     before = used._at_begin["this"][os.getpid()]
     while sum(psutil.Process().cpu_times()[:2]) <= before:

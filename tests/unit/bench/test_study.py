@@ -315,3 +315,27 @@ def test_histograms_are_a_log_that_other_tools_read(scene: Scene) -> None:
     reader.close()
     text = (scene.folder / HISTOGRAM_FILE).read_text()
     assert "Tag=realtime_stateless__200-1," in text
+
+
+def test_the_same_command_measures_what_was_void_again_and_only_that(scene: Scene) -> None:
+    void = {"realtime 20"}
+
+    def measures(cell: CellPlan) -> dict[str, Any]:
+        if cell.key in void:
+            return run_line(cell, 9.0, valid=False, problems=["the load missed its plan"])
+        return run_line(cell, 1.0 if void else 5.0)
+
+    scene.measures = measures
+    study = a_study([*rates_of(BATCH, 10), *rates_of(FAST, 10, 20)], runs=1, shares_engines=True)
+    assert scene.run(study)["valid"] is False
+    assert "measures again what is void" in scene.shown.getvalue()
+    void.clear()
+    scene.lives.clear()
+    result = scene.run(study)
+    assert scene.lives == [2], "the other lane is done"
+    assert "2 of 3 runs are done" in scene.shown.getvalue()
+    assert [(run["key"], run["result"]["p50_ms"]) for run in result["runs"]] == [
+        ("microbatch 10", 1.0), ("realtime 10", 1.0), ("realtime 20", 5.0),
+    ], "what was valid keeps its figures"  # fmt: skip
+    assert result["valid"] is True
+    assert not (scene.folder / RUNS_FILE).exists()

@@ -1,12 +1,15 @@
 """``tailrace bench engines``: other engines at the same work, on the same broker, in the same run."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tailrace.bench.options import BenchOptions, caveats
 from tailrace.bench.registry import all_lanes, lanes_named
+from tailrace.bench.result import Run
 from tailrace.bench.run import LATER_WARMUP_S, CellPlan
 from tailrace.bench.study import Study
+from tailrace.bench.verdict import BEHIND, LATE_LOAD
 from tailrace.bench.work import Work
 
 WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
@@ -22,6 +25,8 @@ _IN_TURN = (
 )
 HELD_S = 30.0
 """How long Kafka Streams holds an aggregate back, unless told otherwise: until its next commit."""
+SATURATED = 0.9
+"""The part of all cores in use from which on a late load is the lane's doing."""
 NOT_HERE = ("microbatch", "microbatch-stock", "continuous")
 
 
@@ -47,9 +52,21 @@ def engines_study(
         options.runs,
         settings,
         notes=[_FAIRNESS, _IN_TURN, *caveats(options)],
-        tolerates=lambda run: bool(run["fell_behind"]),
+        tolerates=is_finding,
         references=("realtime", "python-five"),
         shares_engines=True,
+    )
+
+
+def is_finding(run: Run) -> bool:
+    """Whether a run is void because its lane cannot keep up, or leaves the load no processor to keep to its plan with.
+
+    Whatever else is wrong with it is a fault.
+    """
+    used = sum(each["cpu_cores"] for each in run["resources"].values())
+    is_saturated = used >= SATURATED * (os.cpu_count() or 1)
+    return bool(run["problems"]) and all(
+        problem.startswith(BEHIND) or (is_saturated and problem.startswith(LATE_LOAD)) for problem in run["problems"]
     )
 
 

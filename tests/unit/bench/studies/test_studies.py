@@ -1,6 +1,7 @@
 """Which cells each study has, and what it makes of their runs."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from tailrace.bench.options import PROFILES, BenchOptions, caveats, options_of
 from tailrace.bench.registry import all_lanes
 from tailrace.bench.run import CellPlan
-from tailrace.bench.studies.engines import engines_study
+from tailrace.bench.studies.engines import engines_study, is_finding
 from tailrace.bench.studies.gap import gap_study
 from tailrace.bench.studies.lanes import lanes_study
 from tailrace.bench.studies.rates import rates_study, why_not
@@ -114,6 +115,26 @@ def test_results_that_are_held_back_are_waited_for() -> None:
     assert held == {"kafka-streams aggregate 200"}
     short = engines_study(replace(OPTIONS, seconds=5), (Work.AGGREGATE,), (200.0,)).cells
     assert {cell.lane.name: cell.plan.seconds for cell in short if cell.plan.seconds != 5} == {"kafka-streams": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("problems", "cores", "is_one"),
+    [
+        ([], 1.0, False),
+        (["the lane fell behind: latency grew by 900 ms"], 0.1, True),
+        (["the load missed its plan: late"], 0.95, True),
+        (["the load missed its plan: late"], 0.5, False),
+        (["the load missed its plan: late", "the lane fell behind: by far"], 0.95, True),
+        (["the lane fell behind: by far", "3 of 10 records never came out"], 0.95, False),
+    ],
+)
+def test_a_lane_that_cannot_keep_up_is_a_finding_and_all_else_a_fault(
+    problems: list[str], cores: float, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    (cell,) = engines_study(OPTIONS, (Work.STATELESS,), (200.0,), ("realtime",)).cells
+    used = {"engine": {"cpu_cores": cores}, "broker": {"cpu_cores": cores}}
+    assert is_finding(line(cell, problems=problems, valid=not problems, resources=used)) is is_one
 
 
 def test_engines_may_be_chosen() -> None:

@@ -1,0 +1,185 @@
+"""What the docs say of measured figures: the README's table, and the page of all committed results."""
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tailrace.bench.screen import ms
+from tailrace.report.figures import count, plain, seconds, three_figures
+from tailrace.report.lines import Group, Line, groups_of
+from tailrace.report.picture import in_words, percentile_svg
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+ARTICLE = RESULTS / "article" / "result.json"
+PICTURE = ROOT / "docs" / "benchmark.svg"
+PAGE = ROOT / "docs" / "results.md"
+LANES = ("floor", "microbatch", "realtime")
+HEAD = ("| | p50 | p95 | p99 | p99.9 | samples | lost |", "|---|---|---|---|---|---|---|")
+STUDIES = {
+    "article": ("The published setting", "Its short warm-up and a window without a batch boundary are knowingly so."),
+    "full": ("By all rules", "Long warm-up, batch boundaries in every window, several runs."),
+    "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
+    "gap": ("What a checkpoint costs in real time", "The pause at a batch boundary, and what is replayed after a kill."),
+    "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
+}
+"""The committed results, by folder, in the order of the page."""
+PERCENTILES = ("p50", "p95", "p99", "p99.9")
+
+Result = Mapping[str, Any]
+
+
+def load(folder: str) -> dict[str, Any]:
+    """A committed result."""
+    result: dict[str, Any] = json.loads((RESULTS / folder / "result.json").read_text())
+    return result
+
+
+def readme(text: str) -> str:
+    """The README with the figures of a committed result in it."""
+    begin, end = "<!-- measured: ", "<!-- end of measured -->"
+    block = f"{begin}{ARTICLE.relative_to(ROOT)} -->\n{_figures(_article())}\n{end}"
+    assert text.count(begin) == text.count(end) == 1
+    return text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
+
+
+def picture() -> str:
+    """The README's picture."""
+    return percentile_svg(_article(), LANES)
+
+
+def _article() -> dict[str, Any]:
+    result = load("article")
+    assert result["valid"], f"{ARTICLE} is void: {result['verdict']}"
+    return result
+
+
+def _figures(result: Result) -> str:
+    """The load in a sentence, the table, the ratios and the picture."""
+    settings, lanes = result["settings"], result["lanes"]
+    said = (
+        f"{settings['rate_per_s']:,.0f} records a second of {settings['payload_bytes']} bytes, from Kafka through a "
+        f"PySpark pipeline to Kafka, on a machine with {result['machine']['cores']} cores that also ran the broker, "
+        "the load and the probe. Milliseconds from the moment a record was due to be sent until an ordinary consumer "
+        "had its result:"
+    )
+    titles = {key: f"**{lanes[key]['title']}**" if key == "realtime" else lanes[key]["title"] for key in LANES}
+    rows = [_row(title, lanes[key]) for key, title in titles.items()]
+    times = {
+        each["percentile"]: f"{each['median']:,.0f} times"
+        for each in result["ratios"]
+        if (each["slow"], each["fast"]) == ("microbatch", "realtime")
+    }
+    ratios = (
+        f"Micro-batch takes {times['p50']} as long as real time at p50, {times['p95']} at p95 "
+        f"and {times['p99']} at p99."
+    )
+    shown = f"![Latency by percentile. {in_words(result, LANES)}]({PICTURE.relative_to(ROOT)})"
+    return "\n".join([*textwrap.wrap(said, 120), "", *HEAD, *rows, "", *textwrap.wrap(ratios, 120), "", shown])
+
+
+def _row(title: str, lane: Mapping[str, Any]) -> str:
+    figures = [ms(lane[key]) for key in ("p50_ms", "p95_ms", "p99_ms", "p999_ms")]
+    return f"| {title} | {' | '.join(figures)} | {lane['samples']:,} | {lane['lost']} |"
+
+
+def results_page() -> str:
+    """Every committed result: where it comes from, and its figures."""
+    head = (
+        "# Results\n\nMeasured with `tailrace bench`, committed with everything that is needed to doubt them: "
+        "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
+        "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
+        "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
+        "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
+    )
+    return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)
+
+
+def _section(folder: str, title: str, about: str) -> str:
+    result = load(folder)
+    if "gap" in result:
+        tables = _gap_table(result["gap"]["intervals"])
+    else:
+        tables = "\n".join(_group_table(result, group) for group in groups_of(result))
+    verdict = "" if result["valid"] else "\nVoid: " + "; ".join(result["verdict"]) + "\n"
+    return f"\n## {title}\n\n{about}\n\n{_origin(result)}\n\n{tables}{verdict}"
+
+
+def _origin(result: Result) -> str:
+    machine, settings = result["machine"], result["settings"]
+    parts = [
+        f"`{result['command']}`",
+        f"{result['started'][:10]}",
+        f"commit {result['commit'][:7]}",
+        f"{machine['cpu']}, {machine['cores']} cores, {plain(machine['memory_gib'])} GiB",
+        f"warm-up {plain(settings['warmup_s'])} s",
+        f"window {plain(settings['seconds'])} s",
+        f"{settings['runs']} run{'s' if settings['runs'] != 1 else ''} of each lane",
+        f"took {seconds(result['took_s'])}",
+    ]
+    return ", ".join(parts) + "."
+
+
+def _group_table(result: Result, group: Group) -> str:
+    several = result["settings"]["runs"] > 1
+    head = ["", *PERCENTILES, "p50 ratio", "p99 ratio", "engine cores", "samples"]
+    rows = [
+        [
+            line.label + (f" ({line.fault})" if line.fault else ""),
+            *(_percentile(line, name, several=several) for name in PERCENTILES),
+            _ratio(result, line.key, "p50"),
+            _ratio(result, line.key, "p99"),
+            _cores(line),
+            count(line.lane["samples"]),
+        ]
+        for line in group.lines
+    ]
+    return f"### {group.title}\n\n" + _table(head, rows)
+
+
+def _percentile(line: Line, name: str, *, several: bool) -> str:
+    key = {"p99.9": "p999_ms"}.get(name, f"{name}_ms")
+    value = line.lane[key]
+    low, high = line.lane["spread"].get(key) or (None, None)
+    if several and value is not None and low is not None:
+        return f"{three_figures(value)} ({three_figures(low)} to {three_figures(high)})"
+    return three_figures(value)
+
+
+def _ratio(result: Result, key: str, percentile: str) -> str:
+    for each in result["ratios"]:
+        if each["slow"] == key and each["percentile"] == percentile:
+            return three_figures(each["median"])
+    return "1" if any(each["fast"] == key for each in result["ratios"]) else ""
+
+
+def _cores(line: Line) -> str:
+    used = [run["resources"]["engine"]["cpu_cores"] for run in line.runs if "engine" in run["resources"]]
+    return f"{median(used):.2f}" if used else ""
+
+
+def _gap_table(intervals: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for each in intervals for name in each["parts_ms"]))
+    head = ["work", "checkpoint every", "pause, median", "longest", *names, "overhead", "replayed", "silent after a kill"]
+    rows = [
+        [
+            each["work"],
+            f"{each['checkpoint_every_s']} s",
+            three_figures(median(each["pauses_ms"])),
+            three_figures(max(each["pauses_ms"])),
+            *(three_figures(each["parts_ms"].get(name)) for name in names),
+            f"{each['overhead_percent']} %",
+            f"{count(each['replay_records'])} of at most {count(each['replay_bound_records'])}",
+            seconds(each["recovery_s"]),
+        ]
+        for each in intervals
+    ]
+    return _table(head, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
