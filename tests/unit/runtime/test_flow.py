@@ -1,0 +1,57 @@
+from typing import Any
+
+from tailrace.engine import StageTasks
+from tailrace.runtime.flow import PATIENCE_S, Flow, still_partitions
+
+FULL = [StageTasks(4, 4, 0)]
+STARVED = [StageTasks(4, 2, 0)]
+
+
+def progress(start: Any, end: Any, latest: Any) -> dict[str, Any]:
+    return {"sources": [{"startOffset": start, "endOffset": end, "latestOffset": latest}]}
+
+
+def test_tasks_that_all_run_starve_nobody() -> None:
+    flow = Flow()
+    assert flow.look(FULL, None, 0.0) is None
+    assert flow.look(FULL, None, 100.0) is None
+    assert flow.look([], None, 200.0) is None, "between two batches nothing runs"
+
+
+def test_a_task_may_wait_a_while_for_its_slot_and_no_longer() -> None:
+    flow = Flow()
+    assert flow.look(STARVED, None, 10.0) is None
+    assert flow.look(STARVED, None, 10.0 + PATIENCE_S - 0.1) is None
+    found = flow.look(STARVED, None, 10.0 + PATIENCE_S)
+    assert found is not None
+    assert found.waiting == 2
+    assert "2 tasks cannot get a slot" in found.in_words
+
+
+def test_a_wait_that_ended_begins_anew() -> None:
+    flow = Flow()
+    flow.look(STARVED, None, 0.0)
+    flow.look(FULL, None, PATIENCE_S)
+    assert flow.look(STARVED, None, PATIENCE_S + 1) is None
+
+
+def test_partitions_that_stood_still_are_named() -> None:
+    flow = Flow()
+    told = progress({"in": {"0": 5, "1": 5}}, {"in": {"0": 9, "1": 5}}, {"in": {"0": 9, "1": 40}})
+    flow.look(STARVED, told, 0.0)
+    found = flow.look(STARVED, told, PATIENCE_S)
+    assert found is not None
+    assert found.in_words == "in-1 is not being read"
+
+
+def test_what_has_nothing_new_does_not_stand_still() -> None:
+    assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 5}}, {"in": {"0": 5}})) == ()
+
+
+def test_a_partition_that_no_batch_has_seen_yet_is_not_read() -> None:
+    assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 9}}, {"in": {"0": 9, "1": 3}})) == ("in-1",)
+
+
+def test_sources_other_than_kafka_say_nothing() -> None:
+    assert still_partitions({"sources": [{"startOffset": 5, "endOffset": None, "latestOffset": {"a": 1}}]}) == ()
+    assert still_partitions({}) == ()
