@@ -3,8 +3,10 @@
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 from tailrace import errors
+from tailrace.preflight import checks
 from tailrace.tuning import REFUSALS, SETTINGS, SHUFFLE_PARTITIONS
 
 from . import measured
@@ -19,6 +21,7 @@ def pages() -> dict[Path, str]:
     return {
         FOLDER / "errors.md": _errors(),
         FOLDER / "settings.md": _settings(),
+        FOLDER / "checks.md": _checks(),
         ROOT / "README.md": measured.readme((ROOT / "README.md").read_text()),
         measured.PICTURE: measured.picture(),
         measured.PAGE: NOTICE + measured.results_page(),
@@ -37,6 +40,21 @@ def _errors() -> str:
         "| code | class | exit | meaning |\n|---|---|---|---|\n"
     )
     return NOTICE + head + "\n".join(sorted(rows)) + "\n"
+
+
+def _checks() -> str:
+    head = (
+        "# Checks\n\nWhat `tailrace check` looks for. Each finding has a code, the line of yours that it is about, why, "
+        "and the way out.\n"
+    )
+    return NOTICE + head + "".join(_check(each) for each in sorted(checks.ALL, key=lambda each: each.CODE))
+
+
+def _check(module: Any) -> str:
+    what, _, rest = (inspect.getdoc(module) or "").partition("\n\nAnti-pattern:\n")
+    bad, _, good = rest.partition("\n\nBest practice:\n")
+    told = [f"**{name}.** {' '.join(text.split())}" for name, text in (("Not so", bad), ("But so", good))]
+    return f"\n## {module.CODE}\n\n{what}\n\n" + "\n\n".join(told) + "\n"
 
 
 def _settings() -> str:
