@@ -70,6 +70,6 @@ class FlowWatch:
     def _error(self, starved: Starved) -> PartitionsStarved:
         return PartitionsStarved(
             f"query {self._name!r}: {starved.in_words}",
-            why=f"{starved.waiting} of its tasks have no slot: the topic has gained partitions, or another job took slots",
+            why=f"{starved.waiting} of its tasks have no slot: a topic gained partitions, or another job took slots",
             fix="start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns",
         )
