@@ -23,7 +23,7 @@ STUDIES = {
     "article": ("The published setting", "Its short warm-up and a window without a batch boundary are knowingly so."),
     "full": ("By all rules", "Long warm-up, batch boundaries in every window, several runs."),
     "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
-    "gap": ("What a checkpoint costs in real time", "The pause at a batch boundary, and what is replayed after a kill."),
+    "gap": ("What a checkpoint costs in real time", "The pause at a boundary, and what is replayed after a kill."),
     "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
 }
 """The committed results, by folder, in the order of the page."""
@@ -163,7 +163,7 @@ def _cores(line: Line) -> str:
 
 def _gap_table(intervals: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for each in intervals for name in each["parts_ms"]))
-    head = ["work", "checkpoint every", "pause, median", "longest", *names, "overhead", "replayed", "silent after a kill"]
+    head = ["work", "checkpoint every", "pause", "longest", *names, "overhead", "replayed", "silent after a kill"]
     rows = [
         [
             each["work"],
