@@ -93,6 +93,8 @@ def results_page() -> str:
         "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
         "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
         "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
+        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings); "
+        "there is none where a run is void. "
         "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
     )
     return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)
