@@ -13,7 +13,7 @@ from tailrace.bench import measure
 from tailrace.bench.lane import Cell, Command
 from tailrace.bench.lanes.floor import Floor
 from tailrace.bench.options import BenchOptions
-from tailrace.bench.run import Bench, run_cell
+from tailrace.bench.run import Bench, run_cells
 from tailrace.bench.work import Work
 from tailrace.kafka.client import plain_client
 from tailrace.latency.clock import Clock
@@ -57,7 +57,8 @@ def bench(kafka: Kafka, tmp_path: Path) -> Bench:
 
 def run(bench: Bench, lane: Any, options: BenchOptions = OPTIONS) -> dict[str, Any]:
     cell = options.cell(lane)
-    return run_cell(bench, replace(cell, plan=replace(cell.plan, drain_s=4)), lambda _: None)
+    (line,) = run_cells(bench, [replace(cell, plan=replace(cell.plan, drain_s=4))], lambda _: None)
+    return line
 
 
 def told(line: dict[str, Any], words: str) -> bool:
@@ -118,7 +119,7 @@ def test_a_generator_that_falls_behind(bench: Bench, tmp_path: Path) -> None:
     flow = replace(cell.plan.flow, records=Generated(str(slow), "make"))
     known_by = ByLineage()
     cell = replace(cell, plan=replace(cell.plan, flow=flow, known_by=known_by))
-    line = run_cell(bench, cell, lambda _: None)
+    (line,) = run_cells(bench, [cell], lambda _: None)
     assert told(line, "the load missed its plan")
     assert not line["valid"]
 

@@ -23,7 +23,7 @@ STUDIES = {
     "article": ("The published setting", "Its short warm-up and a window without a batch boundary are knowingly so."),
     "full": ("By all rules", "Long warm-up, batch boundaries in every window, several runs."),
     "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
-    "gap": ("What a checkpoint costs in real time", "The pause at a batch boundary, and what is replayed after a kill."),
+    "gap": ("What a checkpoint costs in real time", "The pause at a boundary, and what is replayed after a kill."),
     "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
 }
 """The committed results, by folder, in the order of the page."""
@@ -93,6 +93,8 @@ def results_page() -> str:
         "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
         "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
         "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
+        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings); "
+        "there is none where a run is void. "
         "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
     )
     return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)
@@ -163,7 +165,7 @@ def _cores(line: Line) -> str:
 
 def _gap_table(intervals: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for each in intervals for name in each["parts_ms"]))
-    head = ["work", "checkpoint every", "pause, median", "longest", *names, "overhead", "replayed", "silent after a kill"]
+    head = ["work", "checkpoint every", "pause", "longest", *names, "overhead", "replayed", "silent after a kill"]
     rows = [
         [
             each["work"],

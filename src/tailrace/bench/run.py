@@ -81,13 +81,12 @@ class CellPlan:
         return self.work.merges and self.lane.merges
 
 
-def run_cell(bench: Bench, cell: CellPlan, show: Show) -> dict[str, Any]:
-    """Run it once; return what the result says about this run, without its number."""
-    return run_cells(bench, [cell], show)[0]
-
-
 def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[str, Any]]:
-    """Run cells that differ in their load alone, in turn, in one life of their lane's engine."""
+    """Run cells that differ in their load alone, in turn, in one life of their lane's engine.
+
+    Returns:
+        What the result says about each of these runs, without its number.
+    """
     cell = cells[0]
     source = bench.topic(f"{cell.lane.name}-in")
     folder = bench.folder(cell.lane.name)

@@ -186,6 +186,15 @@ def _print_figures(result: dict[str, Any], screen: "Console") -> None:
         _print_ratios(result, {line.key for line in group.lines})
     for sentence in result["declined"]:
         say(f"no ratio: {sentence}")
+    if "rates" in result:
+        _print_sustained(result["rates"])
+
+
+def _print_sustained(rates: dict[str, Any]) -> None:
+    for name, lane in rates["lanes"].items():
+        highest = lane["highest_per_s"]
+        told = f"sustains {highest:,.0f}/s" if highest is not None else "sustains none of these rates"
+        say(f"{name}: {told} with p99 below {rates['bound_ms']:g} ms")
 
 
 def _print_ratios(result: dict[str, Any], keys: Container[str]) -> None:

@@ -38,8 +38,11 @@ class View:
         """What being valid rests on."""
         runs = self.result.get("runs") or ()
         behind = sum(run.get("fell_behind") is True for run in runs)
-        if behind:
-            return f"{behind} of {len(runs)} runs could not keep up with the load; the others passed every check."
+        void = sum(run.get("valid") is False and run.get("fell_behind") is not True for run in runs)
+        told = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
+        told += [f"{void} of {len(runs)} are void for what is told beside them"] if void else []
+        if told:
+            return f"{', '.join(told)}; the others passed every check."
         return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "Every check was passed."
 
     @property

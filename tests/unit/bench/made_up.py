@@ -110,6 +110,7 @@ def run_line(cell: CellPlan, p50_ms: float | None = 1.0, **changed: Any) -> dict
         "boundaries": [],
         "kill": None,
         "fell_behind": False,
+        "resources": {},
         "histogram": None,
         "valid": True,
         "problems": [],

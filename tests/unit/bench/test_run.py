@@ -15,7 +15,7 @@ from tailrace.bench import run as module
 from tailrace.bench.audit import Audit
 from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan
 from tailrace.bench.process import KilledOnce, LaneProcess
-from tailrace.bench.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, figures, run_cell, run_cells
+from tailrace.bench.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, figures, run_cells
 from tailrace.bench.study import failed_run
 from tailrace.bench.work import Work
 from tailrace.errors import MeasurementFailed
@@ -63,7 +63,8 @@ class Scene:
         return [self.found] * len(windows)
 
     def run(self, cell: Any) -> dict[str, Any]:
-        return run_cell(self.bench, cell, lambda _: None)
+        (line,) = run_cells(self.bench, [cell], lambda _: None)
+        return line
 
 
 @pytest.fixture

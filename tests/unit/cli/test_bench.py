@@ -209,6 +209,14 @@ def test_engines_may_be_chosen_by_lane_work_and_rate(fake: FakeBench) -> None:
     ]  # fmt: skip
 
 
+def test_rates_end_with_the_highest_that_is_sustained(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "rates", "--ladder", "10,1000", "--lanes", "realtime"]) == 0
+    assert "realtime: sustains 1,000/s with p99 below 100 ms" in capsys.readouterr().err
+    fake.spoilt = "realtime"
+    _run(["bench", "rates", "--ladder", "10,1000", "--lanes", "realtime"])
+    assert "realtime: sustains none of these rates" in capsys.readouterr().err
+
+
 def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "engines", "--lanes", "realtime,flink", "--works", "stateless", "--rates", "5,7"]) == 0
     shown = capsys.readouterr().err

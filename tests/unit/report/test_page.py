@@ -135,6 +135,14 @@ def test_a_lane_that_fell_behind_is_no_void_result() -> None:
     assert '<strong class="bad">void</strong>' not in page
 
 
+def test_a_valid_result_says_of_every_void_run_that_it_is_void() -> None:
+    result = engines_result()
+    late = next(run for run in result["runs"] if run["key"] == "flink stateless 8000")
+    late |= {"valid": False, "problems": ["the load missed its plan: late"]}
+    page = render_report(result)
+    assert "1 of 57 runs could not keep up with the load, 1 of 57 are void for what is told beside them" in page
+
+
 def test_records_that_a_kill_repeats_are_no_fault() -> None:
     page = render_report(gap_result())
     assert 'class="bad"' not in page
