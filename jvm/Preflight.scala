@@ -12,6 +12,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.{SparkIllegalArgumentException, SparkThrowable}
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.ExtendedAnalysisException
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
 import org.apache.spark.sql.catalyst.expressions.{Add, CreateNamedStruct, Literal, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -28,6 +29,7 @@ import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, RealTimeModeAllowlist, StreamingRelation, WatermarkPropagator}
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.kafka010.tailrace.KafkaTasks
 import org.apache.spark.sql.streaming.OutputMode
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -76,6 +78,8 @@ object Preflight {
     private val spark: SparkSession = frame.sparkSession
     private val analyzed = frame.queryExecution.analyzed
     private val realTime = intervalMs > 0
+    private val checksAllowlist =
+      spark.sessionState.conf.getConf(SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK)
     private val refusals = mutable.ArrayBuffer.empty[JObject]
     private var planned: Option[SparkPlan] = None
     private var violations = Set.empty[String]
@@ -84,8 +88,13 @@ object Preflight {
     def told: JValue = JObject(
       JField("refusals", JArray(refusals.toList)),
       JField("tasks", JArray(tasks.map(JString(_)).toList)),
+      JField("calls", JArray(calls.map(call => JObject(place(call))).toList)),
       JField("windows_s", JArray(windows.map(JDouble(_)).toList)),
       JField("plan", planned.map(node).getOrElse(JNull)))
+
+    /** The user's DataFrame calls that are known, the last first: the optimizer may move a node and forget its own. */
+    private def calls: Seq[Origin] =
+      analyzed.collect { case plan if plan.origin.pysparkErrorContext.isDefined => plan.origin }.distinct
 
     /** How long the time windows of the query are: the analyser keeps it only in the sum that makes their end. */
     private def windows: Seq[Double] = analyzed.collect { case plan =>
@@ -99,7 +108,7 @@ object Preflight {
     def sink(format: String, options: Map[String, String]): Unit = if (realTime) {
       noting(Origin()) {
         sinkTable(format, options) match {
-          case Some(table) => RealTimeModeAllowlist.checkAllowedSink(table, throwException = true)
+          case Some(table) => RealTimeModeAllowlist.checkAllowedSink(table, throwException = checksAllowlist)
           case None if format == "foreach" => ()
           case None =>
             throw new SparkIllegalArgumentException(
@@ -125,7 +134,7 @@ object Preflight {
         val scanned = if (realTime) withScratch(scans) else analyzed
         if (refusals.size == before) {
           planned = Some(executedPlan(scanned))
-          if (realTime) planned.foreach(allowed)
+          if (realTime && checksAllowlist) planned.foreach(allowed)
         }
       } catch {
         // Where the analyser has refused it already, planning may fail in its own words: nothing new to tell.
@@ -264,7 +273,14 @@ object Preflight {
           JField("condition", JString(condition)),
           JField("message", JString(Option(refused.getMessage).getOrElse(refused.getClass.getName))),
           JField("parameters", JObject(parameters.map { case (key, value) => JField(key, JString(value)) }.toList)))
-          ++ place(origin))
+          ++ place(lineOf(refused).getOrElse(origin)))
+    }
+
+    /** Where a user made what the analyser refuses. */
+    private def lineOf(refused: Throwable): Option[Origin] = refused match {
+      case analysis: ExtendedAnalysisException =>
+        analysis.plan.map(_.origin).filter(_.pysparkErrorContext.isDefined)
+      case _ => None
     }
 
     private def node(plan: SparkPlan): JObject = {
@@ -283,7 +299,14 @@ object Preflight {
           JField("refused", JBool(flows && violations(plan.getClass.getName) && isRefused(plan))),
           JField("functions", JArray(functions.distinct.map(JString(_)).toList)),
           JField("children", JArray(plan.children.map(node).toList)))
-          ++ place(plan.logicalLink.map(_.origin).getOrElse(plan.origin)))
+          ++ place(lineOf(plan)))
+    }
+
+    /** Where a user made a node: its call, or else one of the columns in it, which carry their lines themselves. */
+    private def lineOf(plan: SparkPlan): Origin = {
+      val made = plan.logicalLink.map(_.origin).getOrElse(plan.origin)
+      val columns = plan.expressions.iterator.flatMap(_.collect { case each => each.origin })
+      (Iterator(made) ++ columns).find(_.pysparkErrorContext.isDefined).getOrElse(made)
     }
 
     /** An exchange is on Spark's list, and still refused where it needs to know all rows first. */

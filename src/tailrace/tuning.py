@@ -4,11 +4,9 @@ They are soft: each is set only where the user set nothing. A value of the user'
 reason, never replaced. ``docs/reference/settings.md`` is generated from this table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-
-from tailrace.errors import SettingRefused
 
 
 class Scope(StrEnum):
@@ -190,17 +188,9 @@ def query_settings(*, realtime: bool, local: bool) -> dict[str, str]:
     return settings
 
 
-def refuse_unworkable(settings: Mapping[str, str], *, shuffles: int) -> None:
-    """Refuse a setting that the user chose and that cannot work in real time.
-
-    Raises:
-        SettingRefused: Names the setting, the reason and the way out.
-    """
+def unworkable(settings: Mapping[str, str], *, shuffles: int) -> Iterator[Refusal]:
+    """Which of a user's settings cannot work in real time."""
     for refusal in REFUSALS:
         value = settings.get(refusal.key, "").lower()
         if value in (bad.lower() for bad in refusal.bad) and (shuffles or not refusal.needs_shuffle):
-            raise SettingRefused(
-                f"{refusal.key}={settings[refusal.key]} cannot work in real time",
-                why=refusal.why,
-                fix=f"leave {refusal.key} unset, or run with --mode microbatch",
-            )
+            yield refusal

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tailrace.kafka.broker import Broker
 from tailrace.kafka.client import client_config
@@ -53,11 +54,24 @@ class Kafka:
         self.made.append(unique)
         return unique
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have more partitions from now on."""
+        admin = AdminClient(self.config)  # held by name: its answers die with it
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+
     def send(self, topic: str, records: list[Any]) -> None:
         """Dictionaries go as JSON; bytes go as they are."""
         producer = Producer(self.config)
         for record in records:
             producer.produce(topic, record if isinstance(record, bytes) else json.dumps(record).encode())
+        assert producer.flush(20) == 0
+
+    def send_to_every_partition(self, topic: str, records: list[Any]) -> None:
+        """In turn, so that none stays empty."""
+        partitions = partition_counts(self.config, [topic])[topic]
+        producer = Producer(self.config)
+        for number, record in enumerate(records):
+            producer.produce(topic, json.dumps(record).encode(), partition=number % partitions)
         assert producer.flush(20) == 0
 
     def receive(self, topic: str, until: Callable[[list[Any]], bool], timeout_s: float = 45) -> list[Any]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 SCHEMA = "id long, key string, amount double, tags array<string>, time timestamp"
 
@@ -277,6 +278,11 @@ def aggregates_what_was_exploded(s: Sources) -> DataFrame:
 
 
 @runs
+def writes_row_by_row(s: Sources) -> Any:
+    return s.events().writeStream.foreach(lambda _row: None)
+
+
+@runs
 def writes_to_the_console(s: Sources) -> Any:
     return s.events().writeStream.format("console")
 
@@ -457,9 +463,37 @@ def completes_an_aggregate(s: Sources) -> DataFrame:
     return s.events().groupBy("key").count()
 
 
-@_case("refused", "append")
+@_case("runs", "append")
 def appends_rows(s: Sources) -> DataFrame:
+    """Without state there is no difference, so that update mode is taken."""
     return s.events()
+
+
+@refused
+def calls_a_python_table_function(s: Sources) -> DataFrame:
+    class Twice:
+        def eval(self, number: int) -> Iterator[tuple[int]]:
+            yield (number,)
+            yield (number,)
+
+    s.spark.udtf.register("corpus_twice", F.udtf(Twice, returnType="n long"))  # type: ignore[arg-type]
+    s.events().createOrReplaceTempView("corpus_numbers")
+    return s.spark.sql("select t.n from corpus_numbers, lateral corpus_twice(id) t")
+
+
+@refused
+def transforms_with_state(s: Sources) -> DataFrame:
+    class Counts(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._count = handle.getValueState("count", "n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+            yield Row(key=key[0], n=sum(1 for _ in rows))
+
+        def close(self) -> None:
+            pass
+
+    return s.events().groupBy("key").transformWithState(Counts(), "key string, n long", "Update", "None")
 
 
 @refused

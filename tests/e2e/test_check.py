@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Kafka
 from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace import engine
 from tailrace.errors import PartitionsStarved, SlotsMissing
 from tailrace.kafka.topics import list_topics
-
-from .conftest import Kafka
 
 SCHEMA = "id long, key string, amount double"
 
@@ -60,9 +59,7 @@ def test_three_stages_are_counted_in_words_and_in_json(spark: Any, kafka: Kafka)
         return events.repartition(20, "id").groupBy("key").count()
 
     given = pipeline(kafka, two_shuffles, partitions=8)
-    report = tr.check(
-        given, bootstrap_servers=kafka.bootstrap_servers, conf={"spark.sql.shuffle.partitions": "20"}
-    )
+    report = tr.check(given, bootstrap_servers=kafka.bootstrap_servers, conf={"spark.sql.shuffle.partitions": "20"})
     told = report.as_json()
     assert told["slots"] == {"stages": [8, 20, 20], "required": 48, "available": engine.capacity(spark).slots}
     assert "SLOTS_MISSING" in codes(report)
@@ -101,7 +98,8 @@ def test_auto_is_real_time_where_it_can_be_and_says_why_not(spark: Any, kafka: K
             pipeline(kafka, transform), "auto", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / mode
         ) as running:
             assert running.mode == mode
-            assert {reason.code for reason in running.why_microbatch} == ({"PYTHON_FUNCTION"} if mode != "realtime" else set())
+            why = {"PYTHON_FUNCTION"} if mode == "microbatch" else set()
+            assert {reason.code for reason in running.why_microbatch} == why
 
 
 def test_more_partitions_than_slots_are_refused_by_name_and_fit_where_there_are_enough(
@@ -126,7 +124,7 @@ def test_partitions_that_are_added_while_it_runs_are_caught(spark: Any, kafka: K
     )  # fmt: skip
     try:
         kafka.add_partitions(given.sources[0].topic_names[0], slots + 2)
-        with pytest.raises(PartitionsStarved, match="not being read|cannot get a slot"):
+        with pytest.raises(PartitionsStarved, match=r"not being read|cannot get a slot"):
             running.wait(timeout_s=60)
     finally:
         running.stop()

@@ -44,8 +44,8 @@ def _errors() -> str:
 
 def _checks() -> str:
     head = (
-        "# Checks\n\nWhat `tailrace check` looks for. Each finding has a code, the line of yours that it is about, why, "
-        "and the way out.\n"
+        "# Checks\n\nWhat `tailrace check` looks for. Each finding has a code, the line of yours that it is about, "
+        "why, and the way out.\n"
     )
     return NOTICE + head + "".join(_check(each) for each in sorted(checks.ALL, key=lambda each: each.CODE))
 

@@ -31,7 +31,8 @@ ROOT_RANK = RANK["runtime"]
 """The package itself offers what `runtime` offers, so that only what is above `runtime` may import it."""
 
 JVM_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_jwrite", "_jsq", "_jsc", "_jconf", "_jc", "_gateway"}
-JVM_DOORS = {"engine.py", "spark_session.py"}
+JVM_DOORS = {"engine", "spark_session"}
+JVM_MAY_BE_GONE = {"runtime/running.py", "runtime/flow_watch.py"}
 EFFECTS = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
     "subprocess", "sys", "tempfile", "threading", "time", "urllib",
@@ -106,21 +107,20 @@ def test_python_m_tailrace_is_the_command_line_and_nothing_else() -> None:
     assert set(imported_modules(tree_of(PACKAGE / "__main__.py"))) == {"tailrace.cli"}
 
 
-@pytest.mark.parametrize("path", [path for path in source_files() if name_of(path) not in JVM_DOORS], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in source_files() if layer_of(path) not in JVM_DOORS], ids=name_of)
 def test_only_two_modules_touch_the_jvm(path: Path) -> None:
     nodes = list(ast.walk(tree_of(path)))
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     assert not (attributes | words) & JVM_ATTRIBUTES
     py4j = {name for name in imported_modules(tree_of(path)) if name.split(".")[0] == "py4j"}
-    # Stopping a query may find the JVM gone; py4j's own error is the only word for it.
-    assert py4j <= ({"py4j.protocol"} if name_of(path) == "runtime/running.py" else set())
+    # A running query may find the JVM gone; py4j's own error is the only word for it.
+    assert py4j <= ({"py4j.protocol"} if name_of(path) in JVM_MAY_BE_GONE else set())
 
 
-def test_the_runtime_takes_nothing_but_an_error_from_py4j() -> None:
-    imports = (
-        node for node in ast.walk(tree_of(PACKAGE / "runtime" / "running.py")) if isinstance(node, ast.ImportFrom)
-    )
+@pytest.mark.parametrize("name", sorted(JVM_MAY_BE_GONE))
+def test_the_runtime_takes_nothing_but_an_error_from_py4j(name: str) -> None:
+    imports = (node for node in ast.walk(tree_of(PACKAGE / name)) if isinstance(node, ast.ImportFrom))
     assert [alias.name for node in imports if node.module == "py4j.protocol" for alias in node.names] == ["Py4JError"]
 
 

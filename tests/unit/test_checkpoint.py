@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.checkpoint import Checkpoint, Owner, default_location
-from tailrace.errors import CheckpointForeign, CheckpointFormatOld, CheckpointInUse, CheckpointUnwritable
+from tailrace.errors import CheckpointForeign, CheckpointInUse, CheckpointUnwritable
 
 OWNER = Owner("fraud", ("payments",), "decisions")
 
@@ -167,18 +167,12 @@ def test_the_last_commit_is_the_greatest_number_not_the_last_name(tmp_path: Path
     assert Checkpoint(tmp_path).last_commit() == 10
 
 
-def test_format_1_is_refused_in_real_time(tmp_path: Path) -> None:
+def test_the_format_is_that_of_the_last_commit(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path).commit_format() is None
     write_commit(tmp_path, 0, "v1")
-    with pytest.raises(CheckpointFormatOld) as refused:
-        Checkpoint(tmp_path).require_format_2()
-    assert "--mode microbatch" in refused.value.fix
-
-
-def test_format_2_and_an_empty_folder_are_taken(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).require_format_2()
-    write_commit(tmp_path, 0, "v1")
+    assert Checkpoint(tmp_path).commit_format() == 1
     write_commit(tmp_path, 1, "v2")
-    Checkpoint(tmp_path).require_format_2()
+    assert Checkpoint(tmp_path).commit_format() == 2
 
 
 def test_the_newest_offsets_pin_the_shuffle_partitions(tmp_path: Path) -> None:
@@ -201,7 +195,7 @@ def test_a_location_elsewhere_is_left_to_spark(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     checkpoint = Checkpoint("s3a://bucket/checkpoints/fraud")
     checkpoint.acquire(OWNER)
-    checkpoint.require_format_2()
+    assert checkpoint.commit_format() is None
     assert checkpoint.location == "s3a://bucket/checkpoints/fraud"
     assert (checkpoint.path, checkpoint.last_commit(), checkpoint.pinned_shuffle_partitions()) == (None, None, None)
     checkpoint.release()

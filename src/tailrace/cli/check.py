@@ -1,5 +1,6 @@
 """``tailrace check``: will it run, how many slots, what to change."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,19 +66,29 @@ def check(
 
 def print_report(report: "CheckReport") -> None:
     """What was found, for a person."""
-    how = "in real time" if report.mode is Mode.REALTIME else "in micro-batches"
     if report.slots is not None and report.mode is Mode.REALTIME:
-        say(f"tasks    {report.slots.sum_in_words} of {report.available} slots (source partitions, then each shuffle)")
+        _print_stages(report.slots.stages, report.available)
     if report.latency:
-        links = ", ".join(f"{link.name} {link.ms:g}" for link in report.latency)
-        say(f"latency  {sum(link.ms for link in report.latency):g} ms by the settings: {links}")
+        links = " + ".join(f"{link.name} {link.ms:g}" for link in report.latency)
+        say(f"latency  {sum(link.ms for link in report.latency):g} ms at most by the settings: {links}")
+    if report.checkpoint:
+        say(f"progress {report.checkpoint}")
     for finding in report.findings:
         _print_finding(finding)
-    counted = {kind: sum(str(each.severity) == kind for each in report.findings) for kind in _STYLES}
-    told = ", ".join(
-        f"{number} {kind}{'s' if number != 1 and kind != 'advice' else ''}" for kind, number in counted.items()
-    )
+    how = "in real time" if report.mode is Mode.REALTIME else "in micro-batches"
+    counts = {kind: sum(str(each.severity) == kind for each in report.findings) for kind in _STYLES}
+    told = ", ".join(f"{number} {_plural(kind, number)}" for kind, number in counts.items())
     say(f"{report.name} {'runs' if report.ok else 'cannot run'} {how}: {told}")
+
+
+def _print_stages(stages: Sequence[int], available: int) -> None:
+    """The tasks of every stage, and their sum against the slots."""
+    rows = [("read the topics", stages[0])]
+    rows += [(f"after shuffle {number}", tasks) for number, tasks in enumerate(stages[1:], 1)]
+    total = sum(stages)
+    for word, (name, tasks) in zip(["tasks", *[""] * len(rows)], rows, strict=False):
+        say(f"{word:<8} {name:<16} {tasks:>5}")
+    say(f"{'':<8} {'together':<16} {total:>5} of {available} slots, for as long as it runs; micro-batch needs 1")
 
 
 def _print_finding(finding: "Finding") -> None:
@@ -86,7 +97,7 @@ def _print_finding(finding: "Finding") -> None:
     out.print(f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]")
     for word, text in (("at", finding.where), ("why", finding.why), ("fix", finding.fix)):
         if text:
-            out.print(f"  {word + ':':<5} {escape(text)}")
+            out.print(f"  {word + ':':<6} {escape(text)}")
 
 
 def _plural(kind: str, number: int) -> str:

@@ -111,7 +111,7 @@ def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQue
     for reason in running.why_microbatch:
         say(f"not in real time: {reason.title} [{reason.code}]")
     for finding in running.report.findings:
-        if finding.severity != "error":
+        if finding.severity == "warning":
             say(f"{finding.severity}: {finding.title} [{finding.code}]")
     if running.lost_lineage:
         say(f"lineage: {running.lost_lineage}")

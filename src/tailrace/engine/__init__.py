@@ -5,6 +5,7 @@ PySpark object; no py4j object leaves it.
 """
 
 from tailrace.engine.plans import (
+    Call,
     Examined,
     Operator,
     Refusal,
@@ -57,6 +58,7 @@ __all__ = [
     "RECORD",
     "BatchTimes",
     "BatchWatch",
+    "Call",
     "Capacity",
     "Examined",
     "Operator",

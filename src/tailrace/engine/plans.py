@@ -58,6 +58,14 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A DataFrame method that the user called, and where."""
+
+    call: str
+    line: str
+
+
+@dataclass(frozen=True)
 class Examined:
     """What Spark would do with a query."""
 
@@ -68,6 +76,8 @@ class Examined:
     """The partition that each task of the sources would read, in the order in which tasks get slots."""
     windows_s: tuple[float, ...] = ()
     """How long its time windows are."""
+    calls: tuple[Call, ...] = ()
+    """The user's DataFrame calls whose lines are known, the last one first."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,8 @@ def examine(
     told = json.loads(preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask))
     refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
     plan = _operator(told["plan"]) if told["plan"] is not None else None
-    return Examined(plan, refusals, tuple(told["tasks"]), tuple(told["windows_s"]))
+    calls = tuple(Call(**call) for call in told["calls"])
+    return Examined(plan, refusals, tuple(told["tasks"]), tuple(told["windows_s"]), calls)
 
 
 def _operator(told: Mapping[str, Any]) -> Operator:

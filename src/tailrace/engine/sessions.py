@@ -56,5 +56,5 @@ def capacity(spark: SparkSession) -> Capacity:
     taken = sum(stage.numActiveTasks for stage in stages if stage is not None)
     asked = spark.sparkContext.getConf().get("spark.executor.instances", "0") or "0"
     there = int(scala_context.getExecutorMemoryStatus().size()) - 1
-    is_cluster = not spark.sparkContext.master.startswith("local")
+    is_cluster = not (spark.sparkContext.master or "").startswith("local")
     return Capacity(slots, taken, max(0, int(asked) - there) if is_cluster else 0)

@@ -132,11 +132,27 @@ def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         (answer,) = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S).values()
-        entries = answer.result(ASK_TIMEOUT_S).values()
-    except (KafkaException, TimeoutError) as failed:
+        entries = answer.result(2 * ASK_TIMEOUT_S).values()
+    except KafkaException as failed:
         raise unreachable(_address(config), _reason(failed)) from failed
+    except TimeoutError as late:
+        raise unreachable(_address(config), "it did not tell a topic's settings in time") from late
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {entry.name: entry.value for entry in entries if entry.source == own and entry.value is not None}
+
+
+def replicas(config: ClientConfig, topic: str) -> int:
+    """How many brokers keep a copy of a topic's records; 0 where it is not there.
+
+    Raises:
+        BrokerUnreachable: No broker answered in time.
+    """
+    try:
+        listing = AdminClient(dict(config)).list_topics(topic, timeout=ASK_TIMEOUT_S)
+    except KafkaException as failed:
+        raise unreachable(_address(config), _reason(failed)) from failed
+    partitions = listing.topics[topic].partitions if topic in listing.topics else {}
+    return min((len(partition.replicas) for partition in partitions.values()), default=0)
 
 
 def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:

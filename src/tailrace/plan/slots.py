@@ -7,7 +7,6 @@ partition, and one per partition of each shuffle. In micro-batch stages take tur
 from dataclasses import dataclass
 
 from tailrace.engine import Operator
-from tailrace.errors import SlotsMissing
 
 _STREAM_LEAVES = ("StreamingRelation", "RealTimeStreamScan", "MicroBatchScan")
 
@@ -40,22 +39,6 @@ def count_slots(plan: Operator, source_partitions: int) -> Slots:
     """
     shuffles = [node.partitions for node in plan.walk() if node.partitions is not None and _reads_a_stream(node)]
     return Slots((source_partitions, *reversed(shuffles)))
-
-
-def require_slots(slots: Slots, available: int) -> None:
-    """Refuse a real-time query that Spark would starve.
-
-    Raises:
-        SlotsMissing: There are fewer slots than tasks.
-    """
-    if slots.required <= available:
-        return
-    raise SlotsMissing(
-        f"real time needs {slots.required} task slots and Spark has {available}",
-        why=f"all tasks run at once ({slots.sum_in_words}: source partitions, then each shuffle); "
-        "with fewer slots Spark would leave some partitions unread for ever, without an error",
-        fix=f"--master 'local[{slots.required}]', or fewer --shuffle-partitions, or --mode microbatch",
-    )
 
 
 def _reads_a_stream(node: Operator) -> bool:

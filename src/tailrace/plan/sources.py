@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engine import StreamRead, kafka_partitions
+from tailrace.engine import StreamRead, kafka_partitions, stream_reads
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import list_topics, matching, partition_counts
 
@@ -21,6 +21,33 @@ class SourceTopics:
     def total(self) -> int:
         """The partitions of all topics together: as many tasks read them in real time."""
         return sum(self.partitions.values())
+
+
+@dataclass(frozen=True)
+class QueryTopics:
+    """The topics of all sources of a query, as far as they can be asked for."""
+
+    sources: tuple[SourceTopics | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that are known."""
+        return tuple(sorted({topic for source in self.sources if source is not None for topic in source.partitions}))
+
+    @property
+    def total(self) -> int | None:
+        """The partitions of all sources together; None where some are not known."""
+        known = [source.total for source in self.sources if source is not None]
+        return sum(known) if known and None not in self.sources else None
+
+
+def query_topics(frame: DataFrame) -> QueryTopics:
+    """Ask the brokers for the topics of everything that a query reads.
+
+    Raises:
+        KafkaError: A broker does not answer, or has no such topic.
+    """
+    return QueryTopics(tuple(source_topics(read, frame.sparkSession) for read in stream_reads(frame)))
 
 
 def source_topics(read: StreamRead, spark: SparkSession) -> SourceTopics | None:

@@ -1,34 +1,73 @@
 """The way of a record, link by link: what it may wait at each, from the settings in force."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tailrace.preflight.query import Query
 from tailrace.preflight.report import Link
 
 SHUFFLE_TIMER = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
+FETCH_BYTES = "kafka.fetch.min.bytes"
+FETCH_WAIT = "kafka.fetch.max.wait.ms"
+LINGER = "kafka.linger.ms"
 _SPARKS_OWN_TIMER_MS = 50.0
-_HOP_MS = 0.5
-"""What one broker and one client cost a record that waits for nothing, as the benchmark's floor shows."""
+_KAFKAS_OWN_FETCH_WAIT_MS = 500.0
+_HOP_MS = 0.45
+"""Producer, broker and consumer where nothing waits: the p50 of the benchmark's floor (docs/results.md)."""
 
 
 def latency_chain(query: Query) -> tuple[Link, ...]:
-    """The links of a query's way. In micro-batch the trigger stands for all."""
+    """The links of a query's way."""
     return tuple(_links(query))
 
 
 def _links(query: Query) -> Iterator[Link]:
-    yield Link("broker to task", _HOP_MS, "the benchmark's floor: a fetch is answered when a record comes")
+    yield Link("topic to task", _HOP_MS, "the benchmark's floor")
+    waits = [fetch_wait_ms(read.options) for read in query.reads]
+    if any(waits):
+        yield Link("fetch", max(waits), FETCH_WAIT)
     if not query.realtime:
-        yield Link("wait for the next batch", query.interval_ms / 2, "half of --trigger-every")
+        yield Link("next batch", query.interval_ms / 2, "half of --trigger-every")
     for number in range(1, query.shuffles + 1):
         yield Link(f"shuffle {number}", shuffle_wait_ms(query), SHUFFLE_TIMER)
+    if query.realtime and holds_rows_for_python(query):
+        yield Link("Python", float(query.interval_ms), "rows wait for the end of the batch")
     if query.sink is not None:
-        linger = query.sink.options.get("kafka.linger.ms", "0")
-        yield Link("producer", float(linger) if linger.replace(".", "", 1).isdigit() else 0.0, "kafka.linger.ms")
-        yield Link("task to broker", _HOP_MS, "the benchmark's floor")
+        yield from _sink_links(query)
+
+
+def _sink_links(query: Query) -> Iterator[Link]:
+    linger = linger_ms(query)
+    if linger:
+        yield Link("producer", linger, LINGER)
+    yield Link("task to topic", _HOP_MS, "the benchmark's floor")
+    acks = (query.sink.options.get("kafka.acks", "all") if query.sink is not None else "all").lower()
+    if query.sink_replicas > 1:
+        # Readers see a record when every replica in sync has it, whatever the producer waits for.
+        yield Link("replicas", _HOP_MS, f"{query.sink_replicas} replicas, kafka.acks={acks}")
 
 
 def shuffle_wait_ms(query: Query) -> float:
     """How long a row may wait in a shuffle's buffer."""
     given = query.setting(SHUFFLE_TIMER)
     return float(given) if given.isdigit() else _SPARKS_OWN_TIMER_MS
+
+
+def linger_ms(query: Query) -> float:
+    """How long a result may wait in the producer for others."""
+    given = query.sink.options.get(LINGER, "0") if query.sink is not None else "0"
+    return float(given) if given.isdigit() else 0.0
+
+
+def fetch_wait_ms(options: Mapping[str, str]) -> float:
+    """How long a broker may hold a record back until more have come."""
+    given = {key.lower(): value for key, value in options.items()}
+    least, wait = given.get(FETCH_BYTES, "1"), given.get(FETCH_WAIT, "")
+    if not least.isdigit() or int(least) <= 1:
+        return 0.0
+    return float(wait) if wait.isdigit() else _KAFKAS_OWN_FETCH_WAIT_MS
+
+
+def holds_rows_for_python(query: Query) -> bool:
+    """Whether rows wait for a batch of them to fill before Python gets any; only with Spark's own check off."""
+    one_by_one = query.setting("spark.sql.execution.python.udf.maxRecordsPerBatch") == "1"
+    return any(not node.refused and (node.name == "ArrowEvalPython" or not one_by_one) for node in query.python_nodes)

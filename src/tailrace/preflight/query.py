@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tailrace.engine import Capacity, Operator, Refusal, StreamRead, WriterSettings
+from tailrace.engine import Call, Capacity, Operator, Refusal, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.plan.sources import SourceTopics
+
+PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
+"""The operators of Python functions on columns."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class Saved:
     shuffle_partitions: int | None = None
     belongs_to: str = ""
 
+    @property
+    def switches(self) -> str:
+        """Which modes may go on from it, in words; nothing where no batch was completed yet."""
+        if self.format == 0:
+            return ""
+        which = "either mode may go on from it" if self.format > 1 else "only micro-batch may go on from it"
+        return f"{self.location}, format {self.format}: {which}"
+
 
 @dataclass(frozen=True)
 class Query:
@@ -38,6 +49,7 @@ class Query:
         refusals: What Spark would refuse.
         tasks: The partition that each task of the sources would read, in the order in which tasks get slots.
         windows_s: How long its time windows are.
+        calls: The DataFrame calls whose lines are known, the last one first.
         reads: Its streaming sources.
         topics: The topics of each of them; None where they could not be asked for.
         slots: The tasks of each stage; None where they are not known.
@@ -46,6 +58,7 @@ class Query:
         settings: Every setting that somebody chose, and Tailrace's own.
         sink: Where it writes.
         sink_topic_settings: The sink topic's own settings, as the broker tells them.
+        sink_replicas: How many brokers keep a copy of each result; 0 where that is not known.
         saved: Its checkpoint.
     """
 
@@ -56,6 +69,7 @@ class Query:
     refusals: tuple[Refusal, ...] = ()
     tasks: tuple[str, ...] = ()
     windows_s: tuple[float, ...] = ()
+    calls: tuple[Call, ...] = ()
     reads: tuple[StreamRead, ...] = ()
     topics: tuple[SourceTopics | None, ...] = ()
     slots: Slots | None = None
@@ -64,12 +78,18 @@ class Query:
     settings: Mapping[str, str] = field(default_factory=dict)
     sink: WriterSettings | None = None
     sink_topic_settings: Mapping[str, str] = field(default_factory=dict)
+    sink_replicas: int = 0
     saved: Saved | None = None
 
     @property
     def realtime(self) -> bool:
         """Whether it is to run in real time."""
         return self.mode is Mode.REALTIME
+
+    @property
+    def python_nodes(self) -> list[Operator]:
+        """The plan's nodes that hand rows to Python functions and take their results."""
+        return [node for node in self.operators() if node.name in PYTHON_NODES]
 
     def operators(self, *names: str) -> Iterator[Operator]:
         """The plan's nodes whose name begins with one of these; all where none is given."""
@@ -91,6 +111,6 @@ class Query:
         return len(self.slots.stages) - 1 if self.slots is not None else 0
 
 
-def where(node: Operator | Refusal) -> str:
+def where(node: Operator | Refusal | Call) -> str:
     """The user's line, as far as it is known."""
     return f"{node.line} ({node.call})" if node.line and node.call else node.line

@@ -10,6 +10,16 @@ from tailrace.preflight.finding import Finding, Severity
 
 
 @dataclass(frozen=True)
+class Link:
+    """One part of the way of a record, and what it may wait there."""
+
+    name: str
+    ms: float
+    source: str
+    """The setting, or the measurement, that the figure comes from."""
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The answer of ``tr.check`` and ``tailrace check``.
 
@@ -20,6 +30,7 @@ class CheckReport:
         available: The task slots of the Spark that would run it.
         findings: The worst first.
         latency: The links of the latency chain, in milliseconds, as far as settings tell.
+        checkpoint: Which modes may go on from its checkpoint, in words; nothing where it has none yet.
     """
 
     name: str
@@ -27,7 +38,8 @@ class CheckReport:
     slots: Slots | None
     available: int
     findings: Sequence[Finding]
-    latency: Sequence["Link"] = ()
+    latency: Sequence[Link] = ()
+    checkpoint: str = ""
 
     @property
     def ok(self) -> bool:
@@ -44,18 +56,9 @@ class CheckReport:
             "mode": str(self.mode),
             "slots": {"stages": stages, "required": required, "available": self.available},
             "latency": [{"link": link.name, "ms": link.ms, "from": link.source} for link in self.latency],
+            "checkpoint": self.checkpoint,
             "findings": [finding.as_json() for finding in self.findings],
         }
-
-
-@dataclass(frozen=True)
-class Link:
-    """One part of the way of a record, and what it may wait there."""
-
-    name: str
-    ms: float
-    source: str
-    """The setting, or the measurement, that the figure comes from."""
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:

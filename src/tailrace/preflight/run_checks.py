@@ -17,4 +17,12 @@ def run_checks(query: Query, beforehand: Sequence[Finding] = ()) -> CheckReport:
         beforehand: What was found while the facts were gathered, such as a broker that did not answer.
     """
     found = [*beforehand, *(finding for each in checks.ALL for finding in each.check(query))]
-    return CheckReport(query.name, query.mode, query.slots, query.capacity.free, in_order(found), latency_chain(query))
+    return CheckReport(
+        query.name,
+        query.mode,
+        query.slots,
+        query.capacity.free,
+        in_order(found),
+        latency_chain(query),
+        query.saved.switches if query.saved is not None else "",
+    )

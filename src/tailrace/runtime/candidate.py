@@ -19,7 +19,7 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import topic_settings
+from tailrace.kafka.topics import ClientConfig, partition_counts, replicas, topic_settings
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import count_slots
 from tailrace.plan.sources import SourceTopics, source_topics
@@ -37,6 +37,7 @@ from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
 from tailrace.runtime.options import RunOptions
+from tailrace.runtime.source_frame import record_schema
 
 _RAISED: Mapping[str, type[TailraceError]] = {
     slots_missing.CODE: SlotsMissing,
@@ -69,6 +70,8 @@ class Candidate:
 def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str) -> Candidate:
     """A pipeline on a session of its own; what the user's function adds to the plan remembers its line."""
     try:
+        for source in pipeline.sources:
+            record_schema(source)  # what Spark's parser does not read is told with the source's name
         with engine.recorded_lines(own):
             frame = pipeline_frame(pipeline, own, bootstrap_servers)
     except PySparkException as refused:
@@ -95,12 +98,22 @@ def _in_update_mode(writer: DataStreamWriter, frame: DataFrame, mode: Mode) -> D
     return writer if stateful else writer.outputMode("update")
 
 
-def facts(candidate: Candidate, own: SparkSession, options: RunOptions, saved: Saved | None) -> Query:
-    """Everything that the checks may ask about a candidate."""
+def facts(
+    candidate: Candidate, own: SparkSession, options: RunOptions, saved: Saved | None, *, reachable: bool = True
+) -> Query:
+    """Everything that the checks may ask about a candidate.
+
+    Args:
+        candidate: The query.
+        own: Its session.
+        options: How it is to run.
+        saved: Its checkpoint.
+        reachable: Whether its brokers answer; those that do not are not waited for again.
+    """
     realtime = options.mode is Mode.REALTIME
     sink = engine.writer_settings(candidate.writer) if candidate.writer is not None else None
     reads = tuple(engine.stream_reads(candidate.frame))
-    topics = tuple(_topics(read, own) for read in reads)
+    topics = tuple(_topics(read, own) if reachable else None for read in reads)
     examined = engine.examine(
         candidate.frame,
         output_mode=sink.output_mode if sink is not None else "update",
@@ -109,6 +122,7 @@ def facts(candidate: Candidate, own: SparkSession, options: RunOptions, saved: S
         ask=realtime and bool(topics) and None not in topics,
     )
     known = [each for each in topics if each is not None]
+    sink_settings, sink_replicas = _sink_topic(sink) if reachable else ({}, 0)
     countable = examined.plan is not None and known and None not in topics
     return Query(
         candidate.name,
@@ -118,14 +132,16 @@ def facts(candidate: Candidate, own: SparkSession, options: RunOptions, saved: S
         refusals=examined.refusals,
         tasks=examined.tasks,
         windows_s=examined.windows_s,
+        calls=examined.calls,
         reads=reads,
         topics=topics,
         slots=count_slots(examined.plan, sum(each.total for each in known)) if countable and examined.plan else None,
         capacity=engine.capacity(own),
-        master=own.sparkContext.master,
+        master=own.sparkContext.master or "",
         settings=engine.explicit_settings(own) | dict(options.conf),
         sink=sink,
-        sink_topic_settings=_sink_topic_settings(sink),
+        sink_topic_settings=sink_settings,
+        sink_replicas=sink_replicas,
         saved=saved,
     )
 
@@ -169,14 +185,30 @@ def _topics(read: engine.StreamRead, spark: SparkSession) -> SourceTopics | None
         return None  # told where the pipeline's topics are looked at
 
 
-def _sink_topic_settings(sink: engine.WriterSettings | None) -> dict[str, str]:
-    """The settings of a Kafka sink's topic that are not the broker's defaults."""
-    if sink is None or sink.format != "kafka" or "topic" not in sink.options:
-        return {}
-    config = client_config(sink.options.get("kafka.bootstrap.servers", ""), sink.options)
-    if config is None:
-        return {}
+def require_sink_topic(sink: engine.WriterSettings | None) -> None:
+    """See that the topic that a writer names is there.
+
+    Raises:
+        KafkaError: It is not, or the broker does not answer.
+    """
+    config = _sink_config(sink)
+    if sink is not None and config is not None:
+        partition_counts(config, [sink.options["topic"]])
+
+
+def _sink_topic(sink: engine.WriterSettings | None) -> tuple[dict[str, str], int]:
+    """The settings of a Kafka sink's topic that are not the broker's defaults, and its number of replicas."""
+    config = _sink_config(sink)
+    if sink is None or config is None:
+        return {}, 0
     try:
-        return topic_settings(config, sink.options["topic"])
+        return topic_settings(config, sink.options["topic"]), replicas(config, sink.options["topic"])
     except KafkaError:
-        return {}
+        return {}, 0
+
+
+def _sink_config(sink: engine.WriterSettings | None) -> ClientConfig | None:
+    """How to ask the broker of a Kafka sink; None where it names no topic, or only Spark can ask."""
+    if sink is None or sink.format != "kafka" or "topic" not in sink.options:
+        return None
+    return client_config(sink.options.get("kafka.bootstrap.servers", ""), sink.options)

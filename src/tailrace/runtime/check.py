@@ -1,29 +1,34 @@
 """Checking a query without starting it: nothing runs, nothing is written, no topic is made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner, default_location
-from tailrace.errors import DefinitionError, KafkaError, TailraceError, ToolchainError
+from tailrace.errors import BrokerUnreachable, DefinitionError, KafkaError, TailraceError, ToolchainError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.plan.sources import source_topics
+from tailrace.plan.sources import QueryTopics, query_topics
 from tailrace.preflight.finding import Finding
 from tailrace.preflight.query import Query
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
-from tailrace.runtime.candidate import Candidate, as_finding, facts, saved_in
-from tailrace.runtime.failure import translate_failure
-from tailrace.runtime.frames import pipeline_frame
-from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, parse_mode
+from tailrace.runtime.candidate import (
+    Candidate,
+    as_finding,
+    facts,
+    pipeline_candidate,
+    require_sink_topic,
+    saved_in,
+    writer_candidate,
+)
+from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics
 from tailrace.runtime.query_session import query_session, spark_for
-from tailrace.runtime.source_frame import record_schema
 
 
 def check(
@@ -47,8 +52,14 @@ def check(
     Raises:
         ToolchainError: It could not be checked.
     """
-    options = RunOptions(
-        parse_mode(mode), bootstrap_servers, checkpoint, checkpoint_every, trigger_every, master, dict(conf or {})
+    options = run_options(
+        mode,
+        bootstrap_servers=bootstrap_servers,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        trigger_every=trigger_every,
+        master=master,
+        conf=dict(conf or {}),
     )
     _refuse_connect(what)
     if isinstance(what, Pipeline):
@@ -74,17 +85,14 @@ def check_pipeline(
     spark, ours = spark_for(options, partitions, announce)
     own = query_session(spark, options, location, partitions)
     try:
-        candidate = _pipeline_candidate(pipeline, own, servers)
-        query = facts(candidate, own, options, saved)
+        candidate = pipeline_candidate(pipeline, own, servers)
+        query = facts(candidate, own, options, saved, reachable=not _is_silent(beforehand))
     except ToolchainError:
         raise
     except TailraceError as failed:
         beforehand.append(as_finding(failed))
         query = Query(pipeline.name, options.mode, options.interval_ms, capacity=engine.capacity(own), saved=saved)
-    except PySparkException as refused:
-        beforehand.append(as_finding(translate_failure(pipeline.name, str(refused))))
-        query = Query(pipeline.name, options.mode, options.interval_ms, capacity=engine.capacity(own), saved=saved)
-    return run_checks(with_enough_slots(query) if ours else query, beforehand)
+    return run_checks(_with_enough_slots(query) if ours else query, beforehand)
 
 
 def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> CheckReport:
@@ -94,38 +102,28 @@ def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> Chec
     if not frame.isStreaming:
         raise DefinitionError("this DataFrame is not a stream", fix="make it with spark.readStream")
     told = engine.writer_settings(writer) if writer is not None else None
-    name = (told.options.get("queryname") if told is not None else None) or "query"
-    location = options.checkpoint or (told.options.get("checkpointlocation") if told is not None else None)
+    given = told.options if told is not None else {}
+    name = given.get("queryname") or "query"
+    checkpoint = Checkpoint(options.checkpoint or given.get("checkpointlocation") or default_location(name))
     beforehand: list[Finding] = []
-    partitions = _frame_partitions(frame, beforehand)
-    checkpoint = Checkpoint(location or default_location(name))
-    saved = saved_in(checkpoint, Owner(name, (), told.options.get("topic", told.format))) if told is not None else None
-    own = query_session(frame.sparkSession, options, checkpoint, partitions)
-    moved = engine.writer_on(writer, own) if writer is not None else None
-    candidate = Candidate(name, engine.writer_frame(moved) if moved is not None else engine.frame_on(frame, own), moved)
-    return run_checks(facts(candidate, own, options, saved), beforehand)
+    topics = _frame_topics(frame, told, beforehand)
+    owner = Owner(name, topics.names, given.get("topic", told.format if told is not None else ""))
+    own = query_session(frame.sparkSession, options, checkpoint, topics.total)
+    candidate = (
+        Candidate(name, engine.frame_on(frame, own))
+        if writer is None
+        else writer_candidate(writer, own, name, options.mode)
+    )
+    query = facts(candidate, own, options, saved_in(checkpoint, owner), reachable=not _is_silent(beforehand))
+    return run_checks(query, beforehand)
 
 
-def with_enough_slots(query: Query) -> Query:
-    """The query in a Spark of Tailrace's own, which gets as many slots as the query needs."""
-    import dataclasses
-
+def _with_enough_slots(query: Query) -> Query:
+    """The query in a Spark of Tailrace's own, which gets as many slots as the query needs when it starts."""
     if query.slots is None or query.slots.required <= query.capacity.free:
         return query
     enough = engine.Capacity(query.slots.required + query.capacity.taken, query.capacity.taken)
-    return dataclasses.replace(query, capacity=enough, master=f"local[{enough.slots}]")
-
-
-def _pipeline_candidate(pipeline: Pipeline, own: SparkSession, servers: str) -> Candidate:
-    for source in pipeline.sources:
-        record_schema(source)
-    with engine.recorded_lines(own):
-        frame = pipeline_frame(pipeline, own, servers)
-    writer = (
-        frame.rows.writeStream.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
-    )
-    writer = writer.option("kafka.bootstrap.servers", servers).outputMode("update")
-    return Candidate(pipeline.name, frame.rows, writer, frame.counts, frame.lost)
+    return replace(query, capacity=enough, master=f"local[{enough.slots}]")
 
 
 def _partitions(topics: PipelineTopics, beforehand: list[Finding]) -> int | None:
@@ -133,23 +131,26 @@ def _partitions(topics: PipelineTopics, beforehand: list[Finding]) -> int | None
     try:
         topics.require_sink()
         sources = topics.sources()
-    except KafkaError as refused:
-        beforehand.append(as_finding(refused))
-        return None
-    except DefinitionError as refused:
+    except (KafkaError, DefinitionError) as refused:
         beforehand.append(as_finding(refused))
         return None
     return sum(sum(counts.values()) for counts in sources) if sources is not None else None
 
 
-def _frame_partitions(frame: DataFrame, beforehand: list[Finding]) -> int | None:
+def _frame_topics(frame: DataFrame, sink: engine.WriterSettings | None, beforehand: list[Finding]) -> QueryTopics:
+    """The topics of everything it reads; what a broker refuses is a finding."""
     try:
-        reads = [source_topics(read, frame.sparkSession) for read in engine.stream_reads(frame)]
+        topics = query_topics(frame)
+        require_sink_topic(sink)
     except KafkaError as refused:
         beforehand.append(as_finding(refused))
-        return None
-    known = [read for read in reads if read is not None]
-    return sum(read.total for read in known) if known and None not in reads else None
+        return QueryTopics((None,))
+    return topics
+
+
+def _is_silent(beforehand: Sequence[Finding]) -> bool:
+    """Whether the broker did not answer: it is not waited for again."""
+    return any(finding.code == BrokerUnreachable.code for finding in beforehand)
 
 
 def _refuse_connect(what: object) -> None:

@@ -21,7 +21,7 @@ class Starved:
     waiting: int
     """Tasks that wait for a slot."""
     partitions: tuple[str, ...]
-    """The partitions that stood still for a whole batch although they have records, where that is known."""
+    """The partitions that stood still although they have records, where that is known."""
 
     @property
     def in_words(self) -> str:
@@ -38,7 +38,9 @@ class Flow:
 
     def __init__(self) -> None:
         self._waiting_since: float | None = None
-        self._stood_still: tuple[str, ...] = ()
+        self._batch: int | None = None
+        self._still: tuple[str, ...] = ()
+        self._still_again: tuple[str, ...] = ()
 
     def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
         """What is starved by now, if anything is.
@@ -50,11 +52,18 @@ class Flow:
         """
         waiting = sum(stage.waiting for stage in stages)
         self._waiting_since = (self._waiting_since or now) if waiting else None
-        if latest is not None:
-            self._stood_still = still_partitions(latest)
-        if waiting and self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
-            return Starved(waiting, self._stood_still)
-        return None
+        if latest is not None and latest.get("batchId") != self._batch:
+            self._note_batch(latest)
+        if self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
+            return Starved(waiting, self._still)
+        return Starved(0, self._still_again) if self._still_again else None
+
+    def _note_batch(self, progress: Mapping[str, Any]) -> None:
+        """A record that came at the very end of a batch is read in the next one: twice in a row is no accident."""
+        self._batch = progress.get("batchId")
+        still = still_partitions(progress)
+        self._still_again = tuple(place for place in still if place in self._still)
+        self._still = still
 
 
 def still_partitions(progress: Mapping[str, Any]) -> tuple[str, ...]:

@@ -68,8 +68,10 @@ class FlowWatch:
         return dict(last) if last is not None else None
 
     def _error(self, starved: Starved) -> PartitionsStarved:
-        return PartitionsStarved(
-            f"query {self._name!r}: {starved.in_words}",
-            why=f"{starved.waiting} of its tasks have no slot: a topic gained partitions, or another job took slots",
-            fix="start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns",
-        )
+        if starved.waiting:
+            why = f"{starved.waiting} of its tasks have no slot: a topic gained partitions, or another job took slots"
+            fix = "start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns"
+        else:
+            why = "they have records, and two batches in a row have read none of them"
+            fix = "start it again; should it come back, look at those partitions' broker; starved='warn' only warns"
+        return PartitionsStarved(f"query {self._name!r}: {starved.in_words}", why=why, fix=fix)

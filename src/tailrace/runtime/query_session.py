@@ -14,6 +14,9 @@ from tailrace.runtime.options import RunOptions
 from tailrace.spark_session import has_context, is_local, require_engine, session, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
+_ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+"""To what a user gives here, Spark and Tailrace add their own."""
+
 
 def spark_for(
     options: RunOptions,
@@ -78,8 +81,8 @@ def query_session(
 
 def _choose(own: SparkSession, key: str, value: str) -> None:
     """Give the query a setting of the user's, or say why it comes too late."""
-    # Jars are the user's and ours together, so their text differs from what was asked for.
-    if key == "spark.jars" or own.conf.get(key, None) == value:
+    in_force = own.conf.get(key, None) or ""
+    if in_force == value or (key in _ADDED_TO and all(part in in_force for part in value.split(","))):
         return
     try:
         own.conf.set(key, value)

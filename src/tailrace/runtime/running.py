@@ -18,12 +18,12 @@ from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_running_
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
-from tailrace.preflight.finding import Finding
 from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.flow_watch import FlowWatch
 
 if TYPE_CHECKING:
+    from tailrace.preflight.finding import Finding
     from tailrace.runtime.bounded import Bound
 
 _LOOK_EVERY_S = 0.2
@@ -42,6 +42,8 @@ class RunSummary:
     checkpoint: str
     malformed: Mapping[str, int]
     """Records that could not be read, by reason, in the tasks that have ended; one read again counts again."""
+    why_microbatch: tuple[Mapping[str, str], ...] = ()
+    """What was found against real time, where the mode was left to Tailrace."""
 
 
 class RunningQuery:
@@ -193,6 +195,7 @@ class RunningQuery:
             sum(self._seen_batches.values()),
             self.checkpoint,
             self._malformed(),
+            tuple(finding.as_json() for finding in self.why_microbatch),
         )
 
     def _malformed(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.errors import DefinitionError, OptionRefused, TailraceError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.plan.sources import source_topics
+from tailrace.plan.sources import query_topics
 from tailrace.preflight.finding import Severity
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
@@ -22,6 +22,7 @@ from tailrace.runtime.candidate import (
     facts,
     pipeline_candidate,
     require_ok,
+    require_sink_topic,
     saved_in,
     writer_candidate,
 )
@@ -169,19 +170,17 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
             fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
         )
     frame = engine.writer_frame(writer)
-    reads = [source_topics(read, frame.sparkSession) for read in engine.stream_reads(frame)]
-    known = [read for read in reads if read is not None]
-    topics = tuple(sorted({topic for read in known for topic in read.partitions}))
-    partitions = sum(read.total for read in known) if known and None not in reads else None
+    topics = query_topics(frame)
+    require_sink_topic(told)
     checkpoint = Checkpoint(location or default_location(name))
-    checkpoint.acquire(Owner(name, topics, told.options.get("topic", told.format)))
+    checkpoint.acquire(Owner(name, topics.names, told.options.get("topic", told.format)))
     try:
         return _start(
             lambda on, mode: writer_candidate(writer, on, name, mode),
             frame.sparkSession,
             options,
             checkpoint,
-            partitions,
+            topics.total,
             rebuild=False,
         )
     except BaseException:

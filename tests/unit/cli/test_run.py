@@ -11,6 +11,8 @@ import pytest
 from tailrace.cli.app import _run
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots
+from tailrace.preflight.finding import Finding, advice, error, warning
+from tailrace.preflight.report import CheckReport
 from tailrace.runtime.options import RunOptions
 from tailrace.runtime.running import RunSummary
 
@@ -27,10 +29,21 @@ class FakeRun:
     slots: Slots | None = None
     checkpoint: str = "/checkpoints/fraud"
     options: RunOptions | None = None
+    findings: tuple[Finding, ...] = ()
+    why_microbatch: tuple[Finding, ...] = ()
 
     def start(self, pipeline: Pipeline, options: RunOptions, _announce: object) -> "FakeRun":
         self.options = options
         return self
+
+    @property
+    def mode(self) -> Mode:
+        assert self.options is not None
+        return Mode.MICROBATCH if self.why_microbatch else self.options.mode
+
+    @property
+    def report(self) -> CheckReport:
+        return CheckReport("fraud", self.mode, self.slots, 2, self.findings)
 
     def wait(self, *, stop: threading.Event) -> bool:
         return self.done
@@ -162,3 +175,25 @@ def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: py
         "checkpoint": "/checkpoints/fraud",
         "malformed": {"not_json": 2},
     }
+
+
+def test_warnings_of_the_check_are_said_at_the_start_and_advice_is_not(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = (
+        warning("STATE_UNBOUNDED", "the state grows", why="no watermark", fix="add one"),
+        advice("RECOVERY_LONG", "a crash replays much", why="an hour", fix="a shorter one"),
+    )
+    run_fake(monkeypatch, FakeRun(findings=findings))
+    shown = capsys.readouterr().err
+    assert "warning: the state grows [STATE_UNBOUNDED]" in shown
+    assert "RECOVERY_LONG" not in shown
+
+
+def test_auto_says_why_it_became_micro_batch(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = error("PYTHON_FUNCTION", "twice is Python", why="Spark says so", fix="a built-in one")
+    options = run_fake(monkeypatch, FakeRun(why_microbatch=(reason,)), "--mode", "auto")
+    assert options.auto
+    shown = capsys.readouterr().err
+    assert "in micro-batches" in shown
+    assert "not in real time: twice is Python [PYTHON_FUNCTION]" in shown

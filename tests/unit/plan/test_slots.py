@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engine import Operator
-from tailrace.errors import SlotsMissing
-from tailrace.plan.slots import Slots, count_slots, require_slots
+from tailrace.plan.slots import count_slots
 
 
 def leaf(name: str = "StreamingRelation kafka") -> Operator:
@@ -56,16 +55,3 @@ def test_all_tasks_of_all_stages_are_summed(source: int, shuffles: list[int]) ->
     assert slots.required == source + sum(shuffles)
     total = f" = {slots.required}" if shuffles else ""
     assert slots.sum_in_words == " + ".join(map(str, [source, *shuffles])) + total
-
-
-@given(stages=st.lists(st.integers(1, 50), min_size=1, max_size=4), available=st.integers(0, 200))
-def test_a_query_is_refused_exactly_where_slots_are_missing(stages: list[int], available: int) -> None:
-    slots = Slots(tuple(stages))
-    if available >= sum(stages):
-        require_slots(slots, available)
-        return
-    with pytest.raises(SlotsMissing) as refused:
-        require_slots(slots, available)
-    assert refused.value.what == f"real time needs {sum(stages)} task slots and Spark has {available}"
-    assert slots.sum_in_words in refused.value.why
-    assert f"local[{sum(stages)}]" in refused.value.fix

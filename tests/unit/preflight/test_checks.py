@@ -46,7 +46,10 @@ FOUND = (
     Found(
         "SLOTS_MISSING", Severity.ERROR,
         {"slots": Slots((8, 20, 20)), "capacity": Capacity(24)},
-        ({"slots": Slots((8, 8, 8)), "capacity": Capacity(24)}, {"slots": Slots((8, 20, 20)), "capacity": Capacity(48)}),
+        (
+            {"slots": Slots((8, 8, 8)), "capacity": Capacity(24)},
+            {"slots": Slots((8, 20, 20)), "capacity": Capacity(48)},
+        ),
         ("48 task slots and Spark has 24", "8 + 20 + 20 = 48", "--shuffle-partitions 8", "local[48]"),
     ),
     Found(
@@ -131,6 +134,18 @@ FOUND = (
         {"reads": (StreamRead("kafka", {"failOnDataLoss": "false"}),)},
         ({"reads": (StreamRead("kafka", {"failOnDataLoss": "true"}),)},),
         ("failOnDataLoss=false",),
+    ),
+    Found(
+        "SOURCE_SLOW", Severity.WARNING,
+        {"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "65536"}),)},
+        ({"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "1"}),)}, MICRO),
+        ("500 ms", "leave kafka.fetch.min.bytes away"),
+    ),
+    Found(
+        "PYTHON_FUNCTION", Severity.WARNING,
+        {"plan": node("ArrowEvalPython", SCAN, functions=("score",), line="fraud.py:9", call="select")},
+        ({}, MICRO),
+        ("rows wait for score up to 300 s", "fraud.py:9"),
     ),
     Found(
         "SINK_REFUSED", Severity.ERROR,

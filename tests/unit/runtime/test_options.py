@@ -18,7 +18,7 @@ def test_a_mode_may_be_a_word_or_itself(given: Mode | str, mode: Mode) -> None:
 def test_an_unknown_mode_is_refused_with_the_known_ones(given: str) -> None:
     with pytest.raises(OptionRefused) as refused:
         parse_mode(given)
-    assert refused.value.fix == "use 'realtime' or 'microbatch'"
+    assert refused.value.fix == "use 'realtime' or 'microbatch' or 'auto'"
 
 
 def test_each_mode_has_an_interval_of_its_own() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
+from tailrace.preflight.report import CheckReport
 from tailrace.runtime import running
 from tailrace.runtime.bounded import Bound
 from tailrace.runtime.running import RunningQuery
 
 Ends = dict[str, dict[int, int]]
+REPORT = CheckReport("fraud", Mode.REALTIME, None, 2, ())
 
 
 class FakeCheckpoint:
@@ -98,7 +100,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(query: Any, counts: Sequence[Any] = (), checkpoint: FakeCheckpoint | None = None) -> RunningQuery:
     held: Any = checkpoint or FakeCheckpoint()
-    return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, slots=None, counts=counts)
+    return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, counts=counts)
 
 
 def bound(end: int, *, alone: bool = True) -> Bound:

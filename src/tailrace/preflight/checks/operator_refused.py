@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tailrace.engine import Operator
 from tailrace.preflight.finding import Finding, error
-from tailrace.preflight.query import Query, where
+from tailrace.preflight.query import PYTHON_NODES, Query, where
 
 CODE = "OPERATOR_REFUSED"
 
@@ -25,80 +25,97 @@ class Family:
 
     words: str
     instead: str
+    calls: tuple[str, ...] = ()
+    """The DataFrame methods that make them."""
 
 
 _MICRO = "or run with --mode microbatch"
+_JOIN = ("join", "crossJoin")
+_SESSIONS = Family("a session window", "a window of fixed length: F.window(time, '5 minutes')")
+_LIMIT = Family("limit", "a condition that picks the rows: where(...)", ("limit",))
+_LARGE = Family("a join with a large static table", "F.broadcast(table), where the table fits into memory", _JOIN)
+_TABLE_FUNCTION = Family("a Python table function", "explode on an array column")
+_AGGREGATE = Family("an aggregate of this kind", "built-in aggregates by a key")
+_BY_GROUP = "groupBy with built-in aggregates"
 FAMILIES: dict[str, Family] = {
     "StreamingSymmetricHashJoin": Family(
         "a join of two streams",
         "read both topics in one pipeline, bring them to one shape, union them and aggregate by the key",
+        _JOIN,
     ),
-    "SessionWindow": Family("a session window", "a window of fixed length: F.window(time, '5 minutes')"),
-    "MergingSessions": Family("a session window", "a window of fixed length: F.window(time, '5 minutes')"),
-    "UpdatingSessions": Family("a session window", "a window of fixed length: F.window(time, '5 minutes')"),
-    "MapInPandas": Family("mapInPandas", "built-in functions on the columns"),
-    "MapInArrow": Family("mapInArrow", "built-in functions on the columns"),
-    "PythonMapInArrow": Family("mapInArrow", "built-in functions on the columns"),
-    "BatchEvalPythonUDTF": Family("a Python table function", "explode on an array column"),
-    "ArrowEvalPythonUDTF": Family("a Python table function", "explode on an array column"),
-    "StreamingGlobalLimit": Family("limit", "a condition that picks the rows: where(...)"),
-    "StreamingLocalLimit": Family("limit", "a condition that picks the rows: where(...)"),
-    "GlobalLimit": Family("limit", "a condition that picks the rows: where(...)"),
-    "LocalLimit": Family("limit", "a condition that picks the rows: where(...)"),
-    "CollectLimit": Family("limit", "a condition that picks the rows: where(...)"),
-    "Sort": Family("a sort", "sort where the results are read: rows leave as they come"),
-    "TakeOrderedAndProject": Family("a sort with a limit", "an aggregate with max_by or min_by"),
-    "StreamingDeduplicateWithinWatermark": Family("dropDuplicatesWithinWatermark", "dropDuplicates by the key"),
-    "FlatMapGroupsInPandasWithState": Family("applyInPandasWithState", "groupBy with built-in aggregates"),
-    "FlatMapGroupsWithState": Family("flatMapGroupsWithState", "groupBy with built-in aggregates"),
-    "TransformWithStateInPySpark": Family("transformWithState in Python", "groupBy with built-in aggregates"),
-    "FlatMapGroupsInPandas": Family("applyInPandas", "groupBy with built-in aggregates"),
-    "FlatMapGroupsInArrow": Family("applyInArrow", "groupBy with built-in aggregates"),
+    "SessionWindow": _SESSIONS,
+    "MergingSessions": _SESSIONS,
+    "UpdatingSessions": _SESSIONS,
+    "MapInPandas": Family("mapInPandas", "built-in functions on the columns", ("mapInPandas",)),
+    "MapInArrow": Family("mapInArrow", "built-in functions on the columns", ("mapInArrow",)),
+    "PythonMapInArrow": Family("mapInArrow", "built-in functions on the columns", ("mapInArrow",)),
+    "BatchEvalPythonUDTF": _TABLE_FUNCTION,
+    "ArrowEvalPythonUDTF": _TABLE_FUNCTION,
+    "StreamingGlobalLimit": _LIMIT,
+    "StreamingLocalLimit": _LIMIT,
+    "GlobalLimit": _LIMIT,
+    "LocalLimit": _LIMIT,
+    "CollectLimit": _LIMIT,
+    "Sort": Family("a sort", "sort where the results are read: rows leave as they come", ("sort", "orderBy")),
+    "TakeOrderedAndProject": Family("a sort with a limit", "an aggregate with max_by or min_by", ("limit",)),
+    "StreamingDeduplicateWithinWatermark": Family(
+        "dropDuplicatesWithinWatermark", "dropDuplicates by the key", ("dropDuplicatesWithinWatermark",)
+    ),
+    "FlatMapGroupsInPandasWithState": Family("applyInPandasWithState", _BY_GROUP, ("applyInPandasWithState",)),
+    "FlatMapGroupsWithState": Family("flatMapGroupsWithState", _BY_GROUP),
+    "TransformWithStateInPySpark": Family(
+        "transformWithState in Python", _BY_GROUP, ("transformWithState", "transformWithStateInPandas")
+    ),
+    "FlatMapGroupsInPandas": Family("applyInPandas", _BY_GROUP, ("applyInPandas",)),
+    "FlatMapGroupsInArrow": Family("applyInArrow", _BY_GROUP, ("applyInArrow",)),
     "FlatMapCoGroupsInPandas": Family("cogroup", "a union of both sides and an aggregate by the key"),
     "AggregateInPandas": Family("a pandas aggregate function", "built-in aggregates"),
     "ArrowAggregatePython": Family("an Arrow aggregate function", "built-in aggregates"),
     "Window": Family("a function over a window of rows", "an aggregate by key, or by F.window(time, ...)"),
-    "SortMergeJoin": Family("a join with a large static table", "F.broadcast(table), where the table fits into memory"),
-    "ShuffledHashJoin": Family(
-        "a join with a large static table", "F.broadcast(table), where the table fits into memory"
+    "SortMergeJoin": _LARGE,
+    "ShuffledHashJoin": _LARGE,
+    "BroadcastNestedLoopJoin": Family(
+        "a join without an equal key", "a join on equal keys and a condition after it", _JOIN
     ),
-    "BroadcastNestedLoopJoin": Family("a join without an equal key", "a join on equal keys and a condition after it"),
-    "CartesianProduct": Family("a join without a key", "a join on equal keys"),
-    "Coalesce": Family("coalesce", "as many tasks as the topic has partitions: leave it away"),
-    "Sample": Family("sample", "a condition on a hash of the key: where('abs(hash(key)) % 100 < 5')"),
-    "Exchange": Family("a repartition by ranges", "repartition by a key: repartition('key')"),
-    "HashAggregate": Family("an aggregate of this kind", "built-in aggregates by a key"),
-    "ObjectHashAggregate": Family("an aggregate of this kind", "built-in aggregates by a key"),
-    "SortAggregate": Family("an aggregate of this kind", "built-in aggregates by a key"),
+    "CartesianProduct": Family("a join without a key", "a join on equal keys", _JOIN),
+    "Coalesce": Family("coalesce", "as many tasks as the topic has partitions: leave it away", ("coalesce",)),
+    "Sample": Family("sample", "a condition on a hash of the key: where('abs(hash(key)) % 100 < 5')", ("sample",)),
+    "Exchange": Family("a repartition by ranges", "repartition by a key: repartition('key')", ("repartitionByRange",)),
+    "HashAggregate": _AGGREGATE,
+    "ObjectHashAggregate": _AGGREGATE,
+    "SortAggregate": _AGGREGATE,
 }
 """By the beginning of the plan node's name: what a user calls it, and the nearest thing that works."""
-PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
-"""These have a check of their own."""
 
 
 def check(query: Query) -> Iterator[Finding]:
     """What Spark says of the operators in the plan."""
     told: set[tuple[str, str]] = set()
     for node in query.operators():
-        if not node.refused or _is_python(node):
+        if not node.refused or node.name in PYTHON_NODES:  # Python functions have a check of their own
             continue
         family = family_of(node.name)
-        if (family.words, node.line) not in told:
-            told.add((family.words, node.line))
+        place = _place(node, family, query)
+        if (family.words, place) not in told:
+            told.add((family.words, place))
             yield error(
                 CODE,
                 f"{family.words} cannot run in real time",
                 why=f"Spark refuses its operator {node.name} in this mode",
                 fix=f"{family.instead}; {_MICRO}",
-                where=where(node),
+                where=place,
             )
+
+
+def _place(node: Operator, family: Family, query: Query) -> str:
+    """The user's line: of the node itself, unless Spark's optimizer has moved it below another call's."""
+    if node.call in family.calls:
+        return where(node)
+    made = next((call for call in query.calls if call.call in family.calls), None)
+    return where(made or node)
 
 
 def family_of(name: str) -> Family:
     """What a user calls an operator; the longest beginning that is known, else its own name."""
     known = [prefix for prefix in FAMILIES if name.startswith(prefix)]
     return FAMILIES[max(known, key=len)] if known else Family(f"the operation {name}", "another way to the same rows")
-
-
-def _is_python(node: Operator) -> bool:
-    return node.name in PYTHON_NODES

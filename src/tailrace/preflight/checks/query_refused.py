@@ -9,6 +9,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.preflight.checks import operator_refused
 from tailrace.preflight.checks.source_option_refused import is_option
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query, where
@@ -19,9 +20,12 @@ _OTHERS = "STREAMING_REAL_TIME_MODE."
 
 def check(query: Query) -> Iterator[Finding]:
     """What Spark's analyser says, other than about real time."""
+    told = {finding.where for finding in operator_refused.check(query)}
     for refusal in query.refusals:
         if refusal.condition.startswith(_OTHERS) or is_option(refusal):
             continue
+        if refusal.line and where(refusal) in told:
+            continue  # said there, with what works instead
         sentence = refusal.message.strip().splitlines()[0].partition(";")[0]
         yield error(
             CODE,

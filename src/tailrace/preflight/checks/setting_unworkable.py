@@ -12,20 +12,17 @@ from collections.abc import Iterator
 
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query
-from tailrace.tuning import REFUSALS
+from tailrace.tuning import unworkable
 
 CODE = "SETTING_REFUSED"
 
 
 def check(query: Query) -> Iterator[Finding]:
     """Compare what was chosen with what cannot work."""
-    for refusal in REFUSALS if query.realtime else ():
-        value = query.setting(refusal.key)
-        is_bad = value.lower() in (bad.lower() for bad in refusal.bad)
-        if is_bad and (query.shuffles or not refusal.needs_shuffle):
-            yield error(
-                CODE,
-                f"{refusal.key}={value} cannot work in real time",
-                why=refusal.why,
-                fix=f"leave {refusal.key} unset, or run with --mode microbatch",
-            )
+    for refusal in unworkable(query.settings, shuffles=query.shuffles) if query.realtime else ():
+        yield error(
+            CODE,
+            f"{refusal.key}={query.setting(refusal.key)} cannot work in real time",
+            why=refusal.why,
+            fix=f"leave {refusal.key} unset, or run with --mode microbatch",
+        )

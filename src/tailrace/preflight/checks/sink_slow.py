@@ -11,10 +11,10 @@ Best practice:
 from collections.abc import Iterator
 
 from tailrace.preflight.finding import Finding, warning
+from tailrace.preflight.latency import LINGER, linger_ms
 from tailrace.preflight.query import Query
 
 CODE = "SINK_SLOW"
-_LINGER = "kafka.linger.ms"
 _TOLERATED_MS = 5
 
 
@@ -22,13 +22,13 @@ def check(query: Query) -> Iterator[Finding]:
     """Look at the writer's options and at the topic."""
     if not query.realtime or query.sink is None:
         return
-    linger = query.sink.options.get(_LINGER, "0")
-    if linger.isdigit() and int(linger) > _TOLERATED_MS:
+    linger = linger_ms(query)
+    if linger > _TOLERATED_MS:
         yield warning(
             CODE,
-            f"every result waits {linger} ms in the producer",
-            why=f"{_LINGER}={linger} lets it gather records before it sends",
-            fix=f"leave {_LINGER} away on the sink",
+            f"every result waits {linger:g} ms in the producer",
+            why=f"{LINGER}={linger:g} lets it gather records before it sends",
+            fix=f"leave {LINGER} away on the sink",
         )
     if query.sink_topic_settings.get("flush.messages") == "1":
         yield warning(

@@ -25,7 +25,7 @@ def check(query: Query) -> Iterator[Finding]:
         yield advice(
             CODE,
             f"windows close up to {2 * seconds:g} s after their watermark has passed",
-            why=f"in real time a watermark moves at checkpoints, every {seconds:g} s here, and takes effect at the next",
+            why=f"in real time a watermark moves at checkpoints, every {seconds:g} s, and takes effect at the next",
             fix="a shorter --checkpoint-every, where late records or the size of the state matter",
             where=where(node),
         )

@@ -1,0 +1,31 @@
+"""A setting of the consumer that holds every record up.
+
+Anti-pattern:
+    ``kafka.fetch.min.bytes=65536`` on the source, to save requests: the broker answers a fetch only when so much has
+    come, or after ``kafka.fetch.max.wait.ms``.
+
+Best practice:
+    The consumer's own default of one byte: a fetch is answered with the first record.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.preflight.finding import Finding, warning
+from tailrace.preflight.latency import FETCH_BYTES, fetch_wait_ms
+from tailrace.preflight.query import Query
+
+CODE = "SOURCE_SLOW"
+_TOLERATED_MS = 5
+
+
+def check(query: Query) -> Iterator[Finding]:
+    """Look at the options of each source."""
+    for read in query.reads if query.realtime else ():
+        wait = fetch_wait_ms(read.options)
+        if wait > _TOLERATED_MS:
+            yield warning(
+                CODE,
+                f"the broker may hold each record for {wait:g} ms before a task gets it",
+                why=f"{FETCH_BYTES} lets it wait for more",
+                fix=f"leave {FETCH_BYTES} away on the source",
+            )
