@@ -1,5 +1,6 @@
 package org.apache.spark.sql.kafka010.tailrace
 
+import org.apache.spark.sql.connector.read.InputPartition
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, ReadLimit, SupportsAdmissionControl, SupportsRealTimeMode}
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition
 
@@ -14,8 +15,11 @@ object KafkaTasks {
     stream.prepareForRealTimeMode()
     val start = stream.initialOffset()
     stream.latestOffset(start, ReadLimit.allAvailable())
-    stream.planInputPartitions(start).toSeq.collect { case partition: KafkaBatchInputPartition =>
-      partition.offsetRange.topicPartition.toString
-    }
+    named(stream.planInputPartitions(start).toSeq)
+  }
+
+  /** The names of what tasks read, in the order of the tasks; nothing where it is not Kafka. */
+  def named(tasks: Seq[InputPartition]): Seq[String] = tasks.collect { case partition: KafkaBatchInputPartition =>
+    partition.offsetRange.topicPartition.toString
   }
 }

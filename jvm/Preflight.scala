@@ -99,7 +99,7 @@ object Preflight {
     /** How long the time windows of the query are: the analyser keeps it only in the sum that makes their end. */
     private def windows: Seq[Double] = analyzed.collect { case plan =>
       plan.expressions.flatMap(_.collect {
-        case window: CreateNamedStruct if window.names == Seq("start", "end") =>
+        case window: CreateNamedStruct if window.names.map(_.toString) == Seq("start", "end") =>
           window.valExprs.last.collectFirst { case Add(_, Literal(micros: Long, _), _) => micros / 1e6 }
       }).flatten
     }.flatten.distinct

@@ -1,16 +1,18 @@
 """``tailrace check`` and ``tr.check`` on the real broker and the real Spark; nothing is left behind."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
+from conftest import Kafka, wait_until
 from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace import engine
-from tailrace.errors import PartitionsStarved, SlotsMissing
+from tailrace.errors import PartitionsStarved, SlotsMissing, TailraceError
 from tailrace.kafka.topics import list_topics
 
 SCHEMA = "id long, key string, amount double"
@@ -115,16 +117,94 @@ def test_more_partitions_than_slots_are_refused_by_name_and_fit_where_there_are_
         tr.start(given, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c")
 
 
-def test_partitions_that_are_added_while_it_runs_are_caught(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+PROGRAM = """
+import tailrace as tr
+
+source = tr.KafkaSource("{source}", "id long, partition int")
+pipeline = tr.Pipeline("four", source, lambda events: events, tr.KafkaSink("{sink}"))
+"""
+
+
+def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+
+def test_four_partitions_on_two_slots_are_refused_by_name_and_on_four_all_are_read(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    source, sink = kafka.topic("four", 4), kafka.topic("four-out", 1)
+    (tmp_path / "four.py").write_text(PROGRAM.format(source=source, sink=sink))
+    kafka.send_to_every_partition(source, [{"id": number, "partition": number % 4} for number in range(40)])
+    servers = ("--bootstrap-servers", kafka.bootstrap_servers)
+
+    refused = command("check", "four.py", "--master", "local[2]", "--json", *servers, folder=tmp_path)
+    assert refused.returncode == 1, refused.stderr
+    told = json.loads(refused.stdout)
+    assert (told["ok"], told["slots"]) == (False, {"stages": [4], "required": 4, "available": 2})
+    (finding,) = [each for each in told["findings"] if each["code"] == "SLOTS_MISSING"]
+    assert finding["why"].count(f"{source}-") == 2, "the two that would never be read"
+    assert "--master 'local[4]'" in finding["fix"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "four.py"], "nothing was written"
+
+    run = command("run", "four.py", "--master", "local[4]", "--once", *servers, folder=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert {value["partition"] for _, value in kafka.receive_count(sink, 40)} == {0, 1, 2, 3}
+
+
+def test_what_cannot_be_checked_ends_with_2_and_what_runs_with_0(kafka: Kafka, tmp_path: Path) -> None:
+    source, sink = kafka.topic("four", 2), kafka.topic("four-out", 1)
+    (tmp_path / "two.py").write_text(PROGRAM.format(source=source, sink=sink))
+    servers = ("--bootstrap-servers", kafka.bootstrap_servers)
+    assert command("check", "missing.py", *servers, folder=tmp_path).returncode == 2
+    checked = command("check", "two.py", *servers, folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert "four runs in real time: 0 errors, 0 warnings, 0 advice" in checked.stderr
+
+
+def test_no_secret_is_printed(spark: Any, kafka: Kafka) -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
+    secret = {
+        "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": login,
+    }  # fmt: skip
+    source, sink = kafka.topic("secret", 1), kafka.topic("secret-out", 1)
+    given = tr.Pipeline(
+        "secret",
+        tr.KafkaSource(source, SCHEMA, options=secret),
+        lambda events: events.limit(1),
+        tr.KafkaSink(sink, options=secret),
+    )
+    report = tr.check(given, bootstrap_servers=kafka.bootstrap_servers)
+    assert not report.ok
+    assert "hunter2" not in json.dumps(report.as_json())
+    with pytest.raises(TailraceError) as refused:
+        tr.start(given, bootstrap_servers=kafka.bootstrap_servers)
+    assert "hunter2" not in str(refused.value) + refused.value.detail
+
+
+@pytest.mark.parametrize("starved", ["stop", "warn"])
+def test_partitions_that_are_added_while_it_runs_are_caught(
+    spark: Any, kafka: Kafka, tmp_path: Path, starved: str
+) -> None:
     slots = engine.capacity(spark).slots
     given = pipeline(kafka, lambda events: events, partitions=slots)
+    topic = given.sources[0].topic_names[0]
     running = tr.start(
         given, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", checkpoint_every="1s",
-        conf={"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"},
+        conf={"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}, starved=starved,
     )  # fmt: skip
     try:
-        kafka.add_partitions(given.sources[0].topic_names[0], slots + 2)
-        with pytest.raises(PartitionsStarved, match=r"not being read|cannot get a slot"):
-            running.wait(timeout_s=60)
+        kafka.add_partitions(topic, slots + 2)
+        if starved == "stop":
+            with pytest.raises(PartitionsStarved) as refused:
+                running.wait(timeout_s=60)
+            assert "not being read" in refused.value.what
+            assert refused.value.what.count(f"{topic}-") == 2, "it names them"
+        else:
+            wait_until(lambda: bool(running.starved), 60, "partitions are missed")
+            assert running.starved.count(f"{topic}-") == 2
+            assert running.is_active
     finally:
         running.stop()

@@ -95,13 +95,15 @@ def done_by_spark(writer: Any, kafka: Kafka) -> str:
 def seen(query: Any) -> str:
     """What Spark does with a query, as far as it can be seen from outside."""
     deadline = time.monotonic() + _PATIENCE_S
+    read = False
     while time.monotonic() < deadline:
         if query.exception() is not None:
             return "refused"
-        progress = query.lastProgress
+        progress, stages = query.lastProgress, engine.running_stages(query)
+        read = read or (progress is not None and progress["numInputRows"] > 0)
         if progress is not None and progress["batchId"] >= 2 and still_partitions(progress):
             return "starves"
-        if progress is not None and progress["numInputRows"] > 0 and not still_partitions(progress):
+        if read and stages and not any(stage.waiting for stage in stages):
             return "runs"
         time.sleep(0.05)
     raise AssertionError(f"nothing to be seen within {_PATIENCE_S:.0f} s: {query.status}")

@@ -23,6 +23,7 @@ from tailrace.engine.queries import (
     has_running_tasks,
     running_stages,
     runs_in_real_time,
+    unread_partitions,
 )
 from tailrace.engine.records import (
     RECORD,
@@ -87,6 +88,7 @@ __all__ = [
     "runs_in_real_time",
     "save",
     "stream_reads",
+    "unread_partitions",
     "with_lineage_headers",
     "with_trigger",
     "writer_frame",

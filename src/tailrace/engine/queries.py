@@ -91,6 +91,12 @@ def running_stages(query: StreamingQuery) -> list[StageTasks]:
     return found
 
 
+def unread_partitions(query: StreamingQuery) -> tuple[str, ...]:
+    """The partitions whose tasks have no slot right now, where that can be told."""
+    spark = SparkSession.builder.getOrCreate()
+    return tuple(tailrace_of(spark).UnreadPartitions.of(spark.sparkContext._jsc.sc(), query._jsq))
+
+
 def has_running_tasks(query: StreamingQuery) -> bool:
     """Whether a job of this query has tasks at work right now."""
     return bool(running_stages(query))

@@ -28,7 +28,7 @@ from tailrace.runtime.candidate import (
 )
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics
-from tailrace.runtime.query_session import query_session, spark_for
+from tailrace.runtime.query_session import query_session, refuse_connect, spark_for
 
 
 def check(
@@ -61,7 +61,7 @@ def check(
         master=master,
         conf=dict(conf or {}),
     )
-    _refuse_connect(what)
+    refuse_connect(what)
     if isinstance(what, Pipeline):
         return check_pipeline(what, options)
     if isinstance(what, DataStreamWriter | DataFrame):
@@ -151,12 +151,3 @@ def _frame_topics(frame: DataFrame, sink: engine.WriterSettings | None, beforeha
 def _is_silent(beforehand: Sequence[Finding]) -> bool:
     """Whether the broker did not answer: it is not waited for again."""
     return any(finding.code == BrokerUnreachable.code for finding in beforehand)
-
-
-def _refuse_connect(what: object) -> None:
-    if type(what).__module__.startswith("pyspark.sql.connect"):
-        raise DefinitionError(
-            "a query of a Spark Connect session cannot be checked or started here",
-            why="its plan is made on a server that Tailrace's engine is not part of",
-            fix="make the session with tr.session(), which is a classic one",
-        )

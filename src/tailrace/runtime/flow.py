@@ -4,6 +4,7 @@ Spark says nothing where a task gets no slot: the partition is left unread, batc
 the start, when a topic gains partitions or another job takes slots.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +52,13 @@ class Flow:
             now: A monotonic time in seconds.
         """
         waiting = sum(stage.waiting for stage in stages)
-        self._waiting_since = (self._waiting_since or now) if waiting else None
+        if waiting:
+            self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        elif stages:  # without any, it is between two batches, which says nothing
+            self._waiting_since = None
         if latest is not None and latest.get("batchId") != self._batch:
             self._note_batch(latest)
-        if self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
+        if waiting and self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
             return Starved(waiting, self._still)
         return Starved(0, self._still_again) if self._still_again else None
 
@@ -80,6 +84,11 @@ def still_partitions(progress: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _offsets(told: Any) -> dict[str, int]:
     """Offsets by ``topic-partition``; none where the source is not Kafka."""
+    if isinstance(told, str):  # as PySpark hands them over
+        try:
+            told = json.loads(told)
+        except ValueError:
+            return {}
     if not isinstance(told, Mapping) or not all(isinstance(each, Mapping) for each in told.values()):
         return {}
     return {f"{topic}-{number}": int(offset) for topic, each in told.items() for number, offset in each.items()}

@@ -5,13 +5,14 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine import running_stages
+from tailrace.engine import running_stages, unread_partitions
 from tailrace.errors import PartitionsStarved
 from tailrace.runtime.flow import Flow, Starved
 
@@ -27,6 +28,7 @@ class FlowWatch:
         self._name = name
         self._stops = stops
         self._flow = Flow()
+        self._unread: tuple[str, ...] = ()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
         self.found = ""
@@ -52,7 +54,13 @@ class FlowWatch:
                 self._look()
 
     def _look(self) -> None:
-        starved = self._flow.look(running_stages(self._query), self._latest(), time.monotonic())
+        stages = running_stages(self._query)
+        if any(stage.waiting for stage in stages):
+            # A batch may end between the two questions: then the last answer is as good.
+            self._unread = unread_partitions(self._query) or self._unread
+        starved = self._flow.look(stages, self._latest(), time.monotonic())
+        if starved is not None and starved.waiting:
+            starved = replace(starved, partitions=self._unread or starved.partitions)
         said, self.found = self.found, starved.in_words if starved is not None else ""
         if starved is None or (said and not self._stops):
             return

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint
-from tailrace.errors import SettingRefused, ToolchainError
+from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.runtime.options import RunOptions
@@ -105,3 +105,17 @@ def _shuffle_partitions(options: RunOptions, chosen: Mapping[str, str], checkpoi
         return pinned
     value = chosen.get(SHUFFLE_PARTITIONS)
     return int(value) if value is not None else None
+
+
+def refuse_connect(what: object) -> None:
+    """Refuse what was made by a Spark Connect session.
+
+    Raises:
+        DefinitionError: It was.
+    """
+    if type(what).__module__.startswith("pyspark.sql.connect"):
+        raise DefinitionError(
+            "a query of a Spark Connect session cannot be checked or started here",
+            why="its plan is made on a server that Tailrace's engine is not part of",
+            fix="make the session with tr.session(), which is a classic one",
+        )

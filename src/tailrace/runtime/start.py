@@ -30,7 +30,7 @@ from tailrace.runtime.confirm import confirm
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning
-from tailrace.runtime.query_session import query_session, rebuilt, spark_for
+from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
 from tailrace.runtime.source_frame import record_schema
 
@@ -83,6 +83,7 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
         once=once,
         starved=starved,
     )
+    refuse_connect(what)
     if isinstance(what, Pipeline):
         return start_pipeline(what, options)
     if isinstance(what, DataStreamWriter):

@@ -199,13 +199,19 @@ FOUND = (
     ),
     Found(
         "WATERMARK_LATE", Severity.ADVICE,
-        {"plan": node("EventTimeWatermark", SCAN), "interval_ms": 60_000}, ({}, {**MICRO}),
-        ("up to 120 s after", "every 60 s"),
+        {"plan": node("EventTimeWatermark", SCAN), "windows_s": (300.0, 600.0), "interval_ms": 60_000},
+        (
+            {"plan": node("EventTimeWatermark", SCAN), "windows_s": (300.0, 600.0), "interval_ms": 15_000},
+            {"plan": node("EventTimeWatermark", SCAN), "interval_ms": 60_000},
+            {"plan": node("EventTimeWatermark", SCAN), "windows_s": (300.0,), **MICRO},
+        ),
+        ("up to 120 s after", "every 60 s", "--checkpoint-every 15s"),
     ),
     Found(
         "STATIC_SIDE_REBUILT", Severity.ADVICE,
-        {"plan": node("BroadcastHashJoin", SCAN, node("BroadcastExchange"))}, ({},),
-        ("every 300 s",),
+        {"plan": node("BroadcastHashJoin", SCAN, node("BroadcastExchange")), "interval_ms": 5_000},
+        ({"plan": node("BroadcastHashJoin", SCAN, node("BroadcastExchange")), "interval_ms": 60_000},),
+        ("every 5 s", "--checkpoint-every 60s"),
     ),
     Found(
         "SHUFFLE_TIMER", Severity.WARNING,

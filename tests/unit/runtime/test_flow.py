@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 from tailrace.engine import StageTasks
@@ -7,8 +8,10 @@ FULL = [StageTasks(4, 4, 0)]
 STARVED = [StageTasks(4, 2, 0)]
 
 
-def progress(start: Any, end: Any, latest: Any) -> dict[str, Any]:
-    return {"sources": [{"startOffset": start, "endOffset": end, "latestOffset": latest}]}
+def progress(start: Any, end: Any, latest: Any, batch: int = 0) -> dict[str, Any]:
+    """As PySpark hands it over: offsets are texts."""
+    offsets = {"startOffset": start, "endOffset": end, "latestOffset": latest}
+    return {"batchId": batch, "sources": [{name: json.dumps(told) for name, told in offsets.items()}]}
 
 
 def test_tasks_that_all_run_starve_nobody() -> None:
@@ -44,6 +47,30 @@ def test_partitions_that_stood_still_are_named() -> None:
     assert found.in_words == "in-1 is not being read"
 
 
+def test_a_partition_with_records_that_stands_still_twice_is_not_read_whatever_tasks_say() -> None:
+    flow = Flow()
+    ends = {"in": {"0": 9, "1": 5}}
+    first = progress({"in": {"0": 5, "1": 5}}, ends, {"in": {"0": 9, "1": 40}}, batch=3)
+    assert flow.look(FULL, first, 0.0) is None, "its records may have come at the very end"
+    assert flow.look(FULL, first, 2.0) is None, "the same batch is no second one"
+    found = flow.look(FULL, progress(ends, ends, {"in": {"0": 9, "1": 41}}, batch=4), 4.0)
+    assert found is not None
+    assert (found.waiting, found.partitions) == (0, ("in-1",))
+    read = progress(ends, {"in": {"0": 9, "1": 41}}, {"in": {"0": 9, "1": 41}}, batch=5)
+    assert flow.look(FULL, read, 6.0) is None
+
+
+def test_the_moment_between_two_batches_does_not_end_a_wait() -> None:
+    flow = Flow()
+    flow.look(STARVED, None, 0.0)
+    assert flow.look([], None, PATIENCE_S) is None
+    assert flow.look(STARVED, None, PATIENCE_S + 1) is not None
+
+
+def test_a_first_batch_that_says_nothing_of_its_start_accuses_nobody() -> None:
+    assert still_partitions(progress(None, {"in": {"0": 0}}, {"in": {"0": 9}})) == ()
+
+
 def test_what_has_nothing_new_does_not_stand_still() -> None:
     assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 5}}, {"in": {"0": 5}})) == ()
 
@@ -54,4 +81,5 @@ def test_a_partition_that_no_batch_has_seen_yet_is_not_read() -> None:
 
 def test_sources_other_than_kafka_say_nothing() -> None:
     assert still_partitions({"sources": [{"startOffset": 5, "endOffset": None, "latestOffset": {"a": 1}}]}) == ()
+    assert still_partitions({"sources": [{"latestOffset": "no offsets"}]}) == ()
     assert still_partitions({}) == ()

@@ -1,7 +1,7 @@
 """A watermark in real time moves only at checkpoints.
 
 Anti-pattern:
-    A window of one minute with ``--checkpoint-every 5m``: state of closed windows stays up to five minutes longer, and
+    A window of one minute with ``--checkpoint-every 5m``: state of closed windows stays up to ten minutes longer, and
     late records are accepted for as long.
 
 Best practice:
@@ -14,19 +14,24 @@ from tailrace.preflight.finding import Finding, advice
 from tailrace.preflight.query import Query, where
 
 CODE = "WATERMARK_LATE"
+_SHORT = 20
+"""An interval is short against a window where so many of them fit into it."""
+_SHORTEST_S = 5.0
+_WITHOUT_WINDOWS_S = 60.0
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether there is a watermark in a real-time query."""
-    if not query.realtime:
+    """Whether the interval is long against the windows."""
+    short_s = max(_SHORTEST_S, min(query.windows_s) / _SHORT) if query.windows_s else _WITHOUT_WINDOWS_S
+    seconds = query.interval_ms / 1000
+    if not query.realtime or seconds <= short_s:
         return
     for node in query.operators("EventTimeWatermark"):
-        seconds = query.interval_ms / 1000
         yield advice(
             CODE,
-            f"windows close up to {2 * seconds:g} s after their watermark has passed",
+            f"windows close, and state is dropped, up to {2 * seconds:g} s after the watermark has passed",
             why=f"in real time a watermark moves at checkpoints, every {seconds:g} s, and takes effect at the next",
-            fix="a shorter --checkpoint-every, where late records or the size of the state matter",
+            fix=f"--checkpoint-every {short_s:g}s, where late records or the size of the state matter",
             where=where(node),
         )
         return
