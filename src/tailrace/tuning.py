@@ -108,6 +108,27 @@ SETTINGS: tuple[Setting, ...] = (
         "as Spark's own default in real time, here in micro-batch too",
     ),
     Setting(
+        "spark.sql.execution.pandas.udf.buffer.size",
+        "4",
+        Scope.REALTIME,
+        "What has arrived for a Python function leaves at once, whatever its size, and so do the results.",
+        "without it rows wait in buffers of 64 KiB",
+    ),
+    Setting(
+        "spark.sql.execution.python.udf.buffer.size",
+        "4",
+        Scope.REALTIME,
+        "The same for functions without Arrow.",
+        "without it rows wait in buffers of 64 KiB",
+    ),
+    Setting(
+        "spark.sql.execution.python.udf.maxRecordsPerBatch",
+        "1",
+        Scope.REALTIME,
+        "Spark's Python worker gathers so many results of a function without Arrow before it writes any.",
+        "without it results wait for 100 rows",
+    ),
+    Setting(
         "spark.sql.unionOutputPartitioning",
         "false",
         Scope.REALTIME,

@@ -37,6 +37,7 @@ from tailrace.engine.records import (
 from tailrace.engine.sessions import (
     Capacity,
     capacity,
+    carry_python,
     clone_session,
     explicit_settings,
     has_kafka_connector,
@@ -72,6 +73,7 @@ __all__ = [
     "WriterSettings",
     "capacity",
     "carry_lineage",
+    "carry_python",
     "clone_session",
     "create_kafka_topic",
     "examine",
