@@ -155,16 +155,6 @@ def test_four_partitions_on_two_slots_are_refused_by_name_and_on_four_all_are_re
     assert {value["partition"] for _, value in kafka.receive_count(sink, 40)} == {0, 1, 2, 3}
 
 
-def test_what_cannot_be_checked_ends_with_2_and_what_runs_with_0(kafka: Kafka, tmp_path: Path) -> None:
-    source, sink = kafka.topic("four", 2), kafka.topic("four-out", 1)
-    (tmp_path / "two.py").write_text(PROGRAM.format(source=source, sink=sink))
-    servers = ("--bootstrap-servers", kafka.bootstrap_servers)
-    assert command("check", "missing.py", *servers, folder=tmp_path).returncode == 2
-    checked = command("check", "two.py", *servers, folder=tmp_path)
-    assert checked.returncode == 0, checked.stderr
-    assert "four runs in real time: 0 errors, 0 warnings, 0 advice" in checked.stderr
-
-
 def test_no_secret_is_printed(spark: Any, kafka: Kafka) -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
     secret = {

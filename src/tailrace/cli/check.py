@@ -107,10 +107,11 @@ def _print_latency(links: "Sequence[Link]") -> None:
 def _print_finding(finding: "Finding") -> None:
     out = console()
     kind = str(finding.severity)
-    out.print(f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]")
+    title = f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]"
+    out.print(title, soft_wrap=True)
     for word, text in (("at", finding.where), ("why", finding.why), ("fix", finding.fix)):
         if text:
-            out.print(f"  {word + ':':<6} {escape(text)}")
+            out.print(f"  {word + ':':<6} {escape(text)}", soft_wrap=True)
 
 
 def _plural(kind: str, number: int) -> str:
