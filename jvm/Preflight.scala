@@ -131,9 +131,12 @@ object Preflight {
       sinkTable(format, options) match {
         case Some(table) =>
           if (realTime) RealTimeModeAllowlist.checkAllowedSink(table, throwException = checksAllowlist)
-          val asked = new CaseInsensitiveStringMap(options.asJava)
-          val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, asked)
-          table.newWriteBuilder(write).build().toStreaming
+          // Kafka's looks at the columns and nothing else; what another one would do is not known here.
+          if (format == "kafka") {
+            val asked = new CaseInsensitiveStringMap(options.asJava)
+            val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, asked)
+            table.newWriteBuilder(write).build().toStreaming
+          }
         case None if format == "foreach" || !realTime => ()
         case None =>
           throw new SparkIllegalArgumentException(
