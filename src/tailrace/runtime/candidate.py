@@ -1,6 +1,7 @@
 """A query on a session of its own, before it is started: what is known of it, and what the checks say."""
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,7 @@ from tailrace.errors import (
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import ClientConfig, TopicFacts, partition_counts, topic_facts
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.plan.slots import count_slots
-from tailrace.plan.sources import SourceTopics, source_topics
+from tailrace.plan.slots import Slots, count_slots
 from tailrace.preflight.checks import (
     broker_unreachable,
     checkpoint_foreign,
@@ -55,6 +55,8 @@ _RAISED: Mapping[str, type[TailraceError]] = {
 }
 
 UNKNOWN = TopicFacts({}, 0)
+_ENDING_S = 3.0
+"""How long the tasks of a stopped query may take to end."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,13 @@ def refuse_pipelines_options(options: RunOptions) -> None:
 
 
 def facts(
-    candidate: Candidate, own: SparkSession, options: RunOptions, saved: Saved | None, *, reachable: bool = True
+    candidate: Candidate,
+    own: SparkSession,
+    options: RunOptions,
+    saved: Saved | None,
+    partitions: int | None,
+    *,
+    reachable: bool = True,
 ) -> Query:
     """Everything that the checks may ask about a candidate.
 
@@ -159,35 +167,35 @@ def facts(
         own: Its session.
         options: How it is to run.
         saved: Its checkpoint.
+        partitions: Those of all its sources; None where they are not known.
         reachable: Whether its brokers answer; those that do not are not waited for again.
     """
     realtime = options.mode is Mode.REALTIME
     sink = engine.writer_settings(candidate.writer) if candidate.writer is not None else None
     reads = tuple(engine.stream_reads(candidate.frame))
-    topics = tuple(_topics(read, own) if reachable else None for read in reads)
     examined = engine.examine(
         candidate.frame,
         output_mode=sink.output_mode if sink is not None else "update",
         interval_ms=options.interval_ms if realtime else 0,
         sink=sink,
-        ask=realtime and bool(topics) and None not in topics,
+        ask=realtime and reachable and partitions is not None,
         starts=saved.offsets if saved is not None and len(saved.offsets) == len(reads) else (),
     )
-    known = [each for each in topics if each is not None]
+    plan = examined.plan
+    slots = count_slots(plan, partitions) if plan is not None and partitions is not None else None
     sink_topic = _sink_topic(sink) if reachable else UNKNOWN
-    countable = examined.plan is not None and known and None not in topics
     return Query(
         candidate.name,
         options.mode,
         options.interval_ms,
-        plan=examined.plan,
+        plan=plan,
         refusals=examined.refusals,
         tasks=examined.tasks,
         windows_s=examined.windows_s,
         calls=examined.calls,
         reads=reads,
-        slots=count_slots(examined.plan, sum(each.total for each in known)) if countable and examined.plan else None,
-        capacity=engine.capacity(own),
+        slots=slots,
+        capacity=_capacity(own, slots) if realtime else engine.capacity(own),
         master=own.sparkContext.master or "",
         settings=engine.explicit_settings(own) | dict(options.conf),
         sink=sink,
@@ -243,11 +251,14 @@ def require_ok(report: CheckReport) -> None:
     raise refused
 
 
-def _topics(read: engine.StreamRead, spark: SparkSession) -> SourceTopics | None:
-    try:
-        return source_topics(read, spark)
-    except KafkaError:
-        return None  # told where topics are looked at; its slots are not known then, which is a finding
+def _capacity(own: SparkSession, slots: Slots | None) -> engine.Capacity:
+    """What Spark has; tasks of a query that was just stopped are waited for, where they are in the way."""
+    deadline = time.monotonic() + _ENDING_S
+    found = engine.capacity(own)
+    while slots is not None and found.free < slots.required <= found.slots and time.monotonic() < deadline:
+        time.sleep(0.1)
+        found = engine.capacity(own)
+    return found
 
 
 def require_sink_topic(sink: engine.WriterSettings | None) -> None:

@@ -99,7 +99,14 @@ def check_pipeline(
     saved = beforehand.ask(lambda: saved_in(location, Owner(pipeline.name, tuple(names), pipeline.sink.in_words)))
     own = query_session(spark, options, location, _total(sources))
     query = beforehand.ask(
-        lambda: facts(pipeline_candidate(pipeline, own, servers), own, options, saved, reachable=not beforehand.silent)
+        lambda: facts(
+            pipeline_candidate(pipeline, own, servers),
+            own,
+            options,
+            saved,
+            _total(sources),
+            reachable=not beforehand.silent,
+        )
     )
     if query is None:
         query = Query(pipeline.name, options.mode, options.interval_ms, capacity=engine.capacity(own), saved=saved)
@@ -121,7 +128,8 @@ def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> Chec
     topics = beforehand.ask(lambda: query_topics(what)) or QueryTopics((None,))
     own = query_session(what.sparkSession, options, Checkpoint(options.checkpoint or NOWHERE), topics.total)
     candidate = Candidate("query", engine.frame_on(what, own))
-    return run_checks(facts(candidate, own, options, None, reachable=not beforehand.silent), beforehand.findings)
+    query = facts(candidate, own, options, None, topics.total, reachable=not beforehand.silent)
+    return run_checks(query, beforehand.findings)
 
 
 def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
@@ -137,7 +145,8 @@ def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
     saved = beforehand.ask(lambda: saved_in(checkpoint, owner))
     own = query_session(frame.sparkSession, options, checkpoint, topics.total)
     candidate = writer_candidate(writer, own, identity.name, options.mode)
-    return run_checks(facts(candidate, own, options, saved, reachable=not beforehand.silent), beforehand.findings)
+    query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
+    return run_checks(query, beforehand.findings)
 
 
 NOWHERE = "memory:/no-checkpoint"

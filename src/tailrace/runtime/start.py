@@ -202,7 +202,7 @@ def _start(
     """Plan the query on a session of its own, check it, start it and see that it runs."""
     own = query_session(spark, options, checkpoint, partitions)
     candidate = build(own, options.mode)
-    query = facts(candidate, own, options, saved_in(checkpoint, None))
+    query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
         return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False)
