@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines \
+.PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
 	bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
@@ -54,6 +54,11 @@ bench-gap: $(READY)  ## what a checkpoint costs in real time, and what a crash r
 
 bench-engines: $(READY)  ## other engines at the same work, by default and tuned; two hours
 	@$(BIN)/tailrace bench engines --out $(RESULTS)/engines
+
+bench-engines-warm: $(READY)  ## the keyed aggregate at 2,000/s when every engine is warm; 30 minutes
+	@$(BIN)/tailrace bench engines --works aggregate --rates 2000 --burst 60000 --warmup 40 --seconds 15 \
+		--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned \
+		--out $(RESULTS)/engines-warm
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
 	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \

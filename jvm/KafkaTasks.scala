@@ -8,12 +8,16 @@ import org.apache.spark.sql.kafka010.KafkaBatchInputPartition
 object KafkaTasks {
 
   /**
-   * The partition that each task would read, in the order of the tasks. No record is read; the first offsets are
-   * written to the stream's own folder.
+   * The partition that each task would read, in the order of the tasks. No record is read; where it starts for the
+   * first time, the first offsets are written to the stream's own folder.
+   *
+   * @param saved where a checkpoint says that it goes on
    */
-  def of(stream: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode): Seq[String] = {
+  def of(
+      stream: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode,
+      saved: Option[String]): Seq[String] = {
     stream.prepareForRealTimeMode()
-    val start = stream.initialOffset()
+    val start = saved.map(stream.deserializeOffset).getOrElse(stream.initialOffset())
     stream.latestOffset(start, ReadLimit.allAvailable())
     named(stream.planInputPartitions(start).toSeq)
   }

@@ -2,6 +2,7 @@ package org.apache.spark.sql.tailrace
 
 import java.nio.file.Files
 import java.util.UUID
+import java.util.concurrent.TimeoutException
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -15,17 +16,19 @@ import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.ExtendedAnalysisException
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
 import org.apache.spark.sql.catalyst.expressions.{Add, CreateNamedStruct, Literal, PythonUDF}
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.plans.logical.{EventTimeWatermark, LogicalPlan}
 import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.catalyst.trees.Origin
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, SparkDataStream, SupportsAdmissionControl, SupportsRealTimeMode}
 import org.apache.spark.sql.execution.{CommandExecutionMode, SparkPlan}
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
-import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+import org.apache.spark.sql.execution.exchange.{REPARTITION_BY_NUM, ShuffleExchangeExec}
+import org.apache.spark.sql.execution.streaming.operators.stateful.WatermarkSupport
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, RealTimeModeAllowlist, StreamingRelation, WatermarkPropagator}
@@ -44,6 +47,16 @@ import org.apache.spark.util.Utils
 object Preflight {
   private val AllowlistCondition = "STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"
 
+  private val BrokerCondition = "TAILRACE_BROKER_SILENT"
+  private val Impatience = Map(
+    "kafka.default.api.timeout.ms" -> "5000",
+    "kafka.request.timeout.ms" -> "5000",
+    "fetchoffset.numretries" -> "1")
+
+  /** Kafka's client got no answer to a question that the query would ask, too. */
+  private class BrokerSilent(cause: Throwable)
+      extends RuntimeException(Option(cause.getMessage).getOrElse("Kafka's client failed"), cause)
+
   /** The start of a stream that is never read. */
   private object Anywhere extends Offset {
     override def json(): String = "{}"
@@ -56,6 +69,7 @@ object Preflight {
    * @param sinkOptions its options
    * @param intervalMs how long a real-time batch lasts; 0 means micro-batch
    * @param ask whether the broker may be asked which tasks its topics make; it is waited for where it does not answer
+   * @param starts where the checkpoint says that each source goes on, in their order; none for a fresh one
    * @return the plan and the refusals, as JSON
    */
   def examine(
@@ -64,8 +78,10 @@ object Preflight {
       sink: String,
       sinkOptions: java.util.Map[String, String],
       intervalMs: Long,
-      ask: Boolean): String = {
-    val examined = new Examined(frame.asInstanceOf[Dataset[_]], InternalOutputModes(outputMode), intervalMs, ask)
+      ask: Boolean,
+      starts: java.util.List[String]): String = {
+    val examined = new Examined(
+      frame.asInstanceOf[Dataset[_]], InternalOutputModes(outputMode), intervalMs, ask, starts.asScala.toSeq)
     if (sink != null) {
       examined.sink(sink, sinkOptions.asScala.toMap)
     }
@@ -74,7 +90,12 @@ object Preflight {
     compact(render(examined.told))
   }
 
-  private class Examined(frame: Dataset[_], outputMode: OutputMode, intervalMs: Long, ask: Boolean) {
+  private class Examined(
+      frame: Dataset[_],
+      outputMode: OutputMode,
+      intervalMs: Long,
+      ask: Boolean,
+      starts: Seq[String]) {
     private val spark: SparkSession = frame.sparkSession
     private val analyzed = frame.queryExecution.analyzed
     private val realTime = intervalMs > 0
@@ -84,6 +105,7 @@ object Preflight {
     private var planned: Option[SparkPlan] = None
     private var violations = Set.empty[String]
     private val tasks = mutable.ArrayBuffer.empty[String]
+    private val opened = mutable.ArrayBuffer.empty[SparkDataStream]
 
     def told: JValue = JObject(
       JField("refusals", JArray(refusals.toList)),
@@ -104,17 +126,22 @@ object Preflight {
       }).flatten
     }.flatten.distinct
 
-    /** A sink that takes no rows one by one, or is not on Spark's list. */
-    def sink(format: String, options: Map[String, String]): Unit = if (realTime) {
-      noting(Origin()) {
-        sinkTable(format, options) match {
-          case Some(table) => RealTimeModeAllowlist.checkAllowedSink(table, throwException = checksAllowlist)
-          case None if format == "foreach" => ()
-          case None =>
-            throw new SparkIllegalArgumentException(
-              errorClass = "STREAMING_REAL_TIME_MODE.SINK_NOT_SUPPORTED",
-              messageParameters = Map("className" -> format))
-        }
+    /** A sink that takes no rows one by one, or is not on Spark's list, or does not take these rows. */
+    def sink(format: String, options: Map[String, String]): Unit = noting(Origin()) {
+      sinkTable(format, options) match {
+        case Some(table) =>
+          if (realTime) RealTimeModeAllowlist.checkAllowedSink(table, throwException = checksAllowlist)
+          // Kafka's looks at the columns and nothing else; what another one would do is not known here.
+          if (format == "kafka") {
+            val asked = new CaseInsensitiveStringMap(options.asJava)
+            val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, asked)
+            table.newWriteBuilder(write).build().toStreaming
+          }
+        case None if format == "foreach" || !realTime => ()
+        case None =>
+          throw new SparkIllegalArgumentException(
+            errorClass = "STREAMING_REAL_TIME_MODE.SINK_NOT_SUPPORTED",
+            messageParameters = Map("className" -> format))
       }
     }
 
@@ -168,6 +195,8 @@ object Preflight {
           // "a.b.C, a.b.D are": Spark tells class names in a sentence and in no other way.
           val names = refused.getMessageParameters.get("message").stripSuffix(" is").stripSuffix(" are").split(", ")
           violations = names.toSet
+          // Should its words change one day, nothing may pass for that.
+          if (!executed.exists(isViolation)) refuse(refused, Origin())
       }
 
     /** The plan with every streaming source as the scan that a real-time batch would make of it. */
@@ -180,10 +209,11 @@ object Preflight {
           used += 1
           made.getOrElseUpdate(
             relation, {
-              val scan = table.newScanBuilder(options).build()
+              val scan = table.newScanBuilder(impatient(options)).build()
               val stream = scan.toMicroBatchStream(s"$scratch/$used")
+              opened += stream
               requireRealTime(stream, relation.origin)
-              if (ask) noting(relation.origin)(askFor(stream))
+              if (ask) noting(relation.origin)(askFor(stream, starts.lift(made.size)))
               StreamingDataSourceV2ScanRelation(
                 StreamingDataSourceV2Relation(
                   table, output, catalog, ident, options, s"$scratch/$used", Some(intervalMs), sourceName),
@@ -211,7 +241,10 @@ object Preflight {
     private def withScratch[T](use: String => T): T = {
       val folder = Files.createTempDirectory("tailrace-preflight")
       try use(folder.toUri.toString)
-      finally Utils.deleteRecursively(folder.toFile)
+      finally {
+        opened.foreach(stream => Utils.tryLogNonFatalError(stream.stop()))
+        Utils.deleteRecursively(folder.toFile)
+      }
     }
 
     private def requireRealTime(stream: SparkDataStream, origin: Origin): Unit = stream match {
@@ -220,11 +253,24 @@ object Preflight {
     }
 
     /** Which partitions the source's tasks would read, in order; and what it refuses to plan. */
-    private def askFor(stream: SparkDataStream): Unit = stream match {
+    private def askFor(stream: SparkDataStream, start: Option[String]): Unit = stream match {
       case kafka: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode if isKafka(stream) =>
-        try spark.withActive(tasks ++= KafkaTasks.of(kafka))
-        finally kafka.stop()
+        try spark.withActive(tasks ++= KafkaTasks.of(kafka, start))
+        catch { case NonFatal(failed) if isOfKafka(failed) => throw new BrokerSilent(failed) }
       case _ =>
+    }
+
+    /** Whether Kafka's client has failed, rather than Spark refused. */
+    private def isOfKafka(failed: Throwable): Boolean =
+      Iterator.iterate(failed)(_.getCause).takeWhile(_ != null).exists { cause =>
+        cause.getClass.getName.startsWith("org.apache.kafka.") || cause.isInstanceOf[TimeoutException]
+      }
+
+    /** The options of a source that is only asked: a broker that does not answer is not waited for. */
+    private def impatient(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
+      val all = new java.util.HashMap[String, String](options.asCaseSensitiveMap())
+      Impatience.foreach { case (key, value) => if (!options.containsKey(key)) all.put(key, value) }
+      new CaseInsensitiveStringMap(all)
     }
 
     private def isKafka(stream: SparkDataStream): Boolean =
@@ -240,7 +286,7 @@ object Preflight {
     private def startOf(stream: SparkDataStream): Offset =
       if (isKafka(stream)) Anywhere else stream.initialOffset()
 
-    private def sinkTable(format: String, options: Map[String, String]): Option[Table] = format match {
+    private def sinkTable(format: String, options: Map[String, String]): Option[SupportsWrite] = format match {
       case "memory" | "foreach" | "foreachBatch" => None
       case _ =>
         val found = DataSource.lookupDataSource(format, spark.sessionState.conf)
@@ -251,9 +297,8 @@ object Preflight {
           val schema = if (provider.supportsExternalMetadata()) Some(frame.schema) else None
           val table =
             DataSourceV2Utils.getTableFromProvider(provider, new CaseInsensitiveStringMap(options.asJava), schema)
-          Some(table).filter {
-            case writable: SupportsWrite => writable.capabilities().contains(TableCapability.STREAMING_WRITE)
-            case _ => false
+          Some(table).collect {
+            case writable: SupportsWrite if writable.capabilities().contains(TableCapability.STREAMING_WRITE) => writable
           }
         }
     }
@@ -266,6 +311,7 @@ object Preflight {
       val (condition, parameters) = refused match {
         case throwable: SparkThrowable =>
           (Option(throwable.getCondition).getOrElse(""), throwable.getMessageParameters.asScala.toMap)
+        case _: BrokerSilent => (BrokerCondition, Map.empty[String, String])
         case _ => ("", Map.empty[String, String])
       }
       refusals += JObject(
@@ -288,15 +334,14 @@ object Preflight {
         case shuffle: ShuffleExchangeExec => Some(shuffle)
         case _ => None
       }
-      val flows = plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
       val functions = plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name })
       JObject(
         List(
           JField("name", JString(plan.nodeName)),
-          JField("class", JString(plan.getClass.getName)),
           JField("partitions", exchange.map(each => JInt(each.outputPartitioning.numPartitions)).getOrElse(JNull)),
-          JField("ranged", JBool(exchange.exists(_.outputPartitioning.isInstanceOf[RangePartitioning]))),
-          JField("refused", JBool(flows && violations(plan.getClass.getName) && isRefused(plan))),
+          JField("fixed", JBool(exchange.exists(_.shuffleOrigin == REPARTITION_BY_NUM))),
+          JField("bounded", JBool(isBounded(plan))),
+          JField("refused", JBool(isViolation(plan))),
           JField("functions", JArray(functions.distinct.map(JString(_)).toList)),
           JField("children", JArray(plan.children.map(node).toList)))
           ++ place(lineOf(plan)))
@@ -309,9 +354,20 @@ object Preflight {
       (Iterator(made) ++ columns).find(_.pysparkErrorContext.isDefined).getOrElse(made)
     }
 
-    /** An exchange is on Spark's list, and still refused where it needs to know all rows first. */
-    private def isRefused(plan: SparkPlan): Boolean = plan match {
-      case shuffle: ShuffleExchangeExec => shuffle.outputPartitioning.isInstanceOf[RangePartitioning]
+    /** Whether Spark has refused this very node: of a class it named, with a stream below it. */
+    private def isViolation(plan: SparkPlan): Boolean = {
+      val refused = plan match {
+        // An exchange is on Spark's list, and still refused where it needs to know all rows first.
+        case shuffle: ShuffleExchangeExec => shuffle.outputPartitioning.isInstanceOf[RangePartitioning]
+        case _ => true
+      }
+      refused && violations(plan.getClass.getName) && plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
+    }
+
+    /** Whether the state of an operator is dropped some time: one of its keys has a watermark. */
+    private def isBounded(plan: SparkPlan): Boolean = plan match {
+      case stateful: WatermarkSupport =>
+        stateful.keyExpressions.exists(_.metadata.contains(EventTimeWatermark.delayKey))
       case _ => true
     }
 

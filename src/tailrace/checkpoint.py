@@ -117,6 +117,16 @@ class Checkpoint:
         first_line = (self.path / "commits" / str(last)).read_text().partition("\n")[0].strip()
         return int(first_line[1:]) if first_line[:1] == "v" and first_line[1:].isdigit() else None
 
+    def saved_offsets(self) -> tuple[str, ...]:
+        """Where each source goes on, as Spark wrote it with the last batch that was completed."""
+        last = self.last_commit()
+        if last is None or self.path is None:
+            return ()
+        try:
+            return tuple((self.path / "offsets" / str(last)).read_text().splitlines()[2:])
+        except FileNotFoundError:
+            return ()  # Spark clears old ones away
+
     def other_owner(self, owner: Owner) -> str:
         """Whose it is, in words, where it is another query's: as we or, failing that, Spark wrote it down."""
         if self.is_fresh():

@@ -38,7 +38,8 @@ class TailraceError(Exception):
     ``detail`` keeps what only ``--verbose`` shows, such as a stack trace.
     """
 
-    code: ClassVar[str] = "TAILRACE_ERROR"
+    code: str = "TAILRACE_ERROR"
+    """The class's own; where a check refuses a query, that of its finding."""
     exit_code: ClassVar[int] = 1
     """1: the pipeline was refused or failed. 2: the command could not be carried out as given."""
 

@@ -33,6 +33,8 @@ _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
 KEPT_LOGS = 10
 """How many logs of earlier sessions stay."""
+_unlent: SparkContext | None = None
+"""The context that Tailrace started for itself, until somebody else has it."""
 
 
 def session(
@@ -56,6 +58,20 @@ def session(
         SettingRefused: A context is running already and does not have the settings asked for.
         ToolchainError: Java or a jar is missing and could not be obtained.
     """
+    spark = unlent_session(app_name, master=master, conf=conf, announce=announce)
+    lend_context()
+    return spark
+
+
+def unlent_session(
+    app_name: str | None = None,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> SparkSession:
+    """The same for Tailrace's own use: a Spark that it starts may be stopped again until somebody else has it."""
+    global _unlent  # noqa: PLW0603 - a program has one Spark context
     wanted = dict(conf or {})
     if master is not None:
         wanted["spark.master"] = master
@@ -64,7 +80,20 @@ def session(
     if app_name is not None:
         wanted["spark.app.name"] = app_name
     check_pyspark()
-    return _new_session(wanted, announce or (lambda _: None))
+    spark = _new_session(wanted, announce or (lambda _: None))
+    _unlent = spark.sparkContext
+    return spark
+
+
+def lend_context() -> None:
+    """From now on the running context is somebody's: a query runs in it, or DataFrames were made from it."""
+    global _unlent  # noqa: PLW0603
+    _unlent = None
+
+
+def is_unlent() -> bool:
+    """Whether nobody would miss the running context."""
+    return _unlent is not None and _unlent is SparkContext._active_spark_context
 
 
 def has_context() -> bool:

@@ -517,6 +517,17 @@ def splits_partitions(s: Sources) -> DataFrame:
 
 
 @refused
+def writes_no_value(s: Sources) -> Any:
+    writer = s.read().select("key").writeStream.format("kafka").option("kafka.bootstrap.servers", s.servers)
+    return writer.option("topic", s.other)
+
+
+@refused
+def writes_to_no_topic(s: Sources) -> Any:
+    return s.read().select("value").writeStream.format("kafka").option("kafka.bootstrap.servers", s.servers)
+
+
+@refused
 def writes_batches(s: Sources) -> Any:
     return s.events().writeStream.foreachBatch(lambda _frame, _number: None)
 

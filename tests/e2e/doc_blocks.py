@@ -6,7 +6,7 @@ Two kinds of fenced blocks, and no others, so that none is shown without being r
              have made a file of that name, the block must be a part of it.
 ``console``  lines that begin with ``$`` are typed in a terminal. The lines below are what it must print, in that order,
              among others; ``...`` stands for any text. A program that runs until it is stopped stays while
-             the page goes on; ``^C`` stops it. A command succeeds unless it is to print ``error:``; a benchmark may
+             the page goes on; ``^C`` stops it. A command succeeds unless it is to print an error; a benchmark may
              also end void where the machine was too busy for its load (:func:`ended_well`).
 """
 
@@ -194,7 +194,7 @@ def ended_well(words: Sequence[str], code: int, expected: Sequence[str], printed
     A benchmark judges itself, and a machine that runs tests may be too busy to send a load on time, or to keep up with
     it. So it may end with 1 where that is all that it complains about.
     """
-    if any(line.startswith("error:") for line in expected):
+    if any(line.startswith(("error:", "error ")) for line in expected):
         return code != 0
     voids = [line for line in printed.splitlines() if line.startswith(_VOID)]
     if _is_bench(words) and code == 1 and voids:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from conftest import Kafka, wait_until
 from pyspark.sql import functions as F
 
@@ -154,16 +155,6 @@ def test_four_partitions_on_two_slots_are_refused_by_name_and_on_four_all_are_re
     assert {value["partition"] for _, value in kafka.receive_count(sink, 40)} == {0, 1, 2, 3}
 
 
-def test_what_cannot_be_checked_ends_with_2_and_what_runs_with_0(kafka: Kafka, tmp_path: Path) -> None:
-    source, sink = kafka.topic("four", 2), kafka.topic("four-out", 1)
-    (tmp_path / "two.py").write_text(PROGRAM.format(source=source, sink=sink))
-    servers = ("--bootstrap-servers", kafka.bootstrap_servers)
-    assert command("check", "missing.py", *servers, folder=tmp_path).returncode == 2
-    checked = command("check", "two.py", *servers, folder=tmp_path)
-    assert checked.returncode == 0, checked.stderr
-    assert "four runs in real time: 0 errors, 0 warnings, 0 advice" in checked.stderr
-
-
 def test_no_secret_is_printed(spark: Any, kafka: Kafka) -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
     secret = {
@@ -208,3 +199,94 @@ def test_partitions_that_are_added_while_it_runs_are_caught(
             assert running.is_active
     finally:
         running.stop()
+
+
+def test_a_partition_that_ends_with_a_transaction_is_not_taken_for_unread(
+    spark: Any, kafka: Kafka, tmp_path: Path
+) -> None:
+    given = pipeline(kafka, lambda events: events, partitions=1)
+    topic = given.sources[0].topic_names[0]
+    running = tr.start(
+        given, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", checkpoint_every="1s",
+        conf={"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"},
+    )  # fmt: skip
+    try:
+        producer = Producer({**kafka.config, "transactional.id": "check"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, b'{"id": 1, "key": "a", "amount": 1.0}')
+        producer.commit_transaction(20)
+        kafka.receive_count(given.sink.topic or "", 1)
+        assert not running.wait(timeout_s=9), "it goes on"
+        assert running.starved == ""
+    finally:
+        running.stop()
+
+
+def test_a_check_leaves_a_spark_that_the_next_start_may_make_larger(kafka: Kafka, tmp_path: Path) -> None:
+    source, sink = kafka.topic("grown", 3), kafka.topic("grown-out", 1)
+    program = """
+import json, sys
+import tailrace as tr
+
+def counted(events):
+    return events.repartition(5, "id").groupBy("id").count()
+
+pipeline = tr.Pipeline("grown", tr.KafkaSource({source!r}, "id long"), counted, tr.KafkaSink({sink!r}))
+servers = {servers!r}
+first = tr.check(pipeline, bootstrap_servers=servers)
+with tr.start(pipeline, bootstrap_servers=servers, checkpoint="c") as running:
+    print(json.dumps([first.ok, running.slots.stages, running.mode]))
+"""
+    (tmp_path / "grown.py").write_text(program.format(source=source, sink=sink, servers=kafka.bootstrap_servers))
+    ended = subprocess.run(
+        [sys.executable, "grown.py"], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == [True, [3, 5, 3], "realtime"]
+
+
+def test_every_topic_that_is_missing_is_told(spark: Any, kafka: Kafka) -> None:
+    def counted(events: Any) -> Any:
+        return events.groupBy("key").count()
+
+    given = tr.Pipeline("checked", tr.KafkaSource("not-there", SCHEMA), counted, tr.KafkaSink("nor-there"))
+    report = tr.check(given, bootstrap_servers=kafka.bootstrap_servers)
+    assert sorted(finding.code for finding in report.findings if finding.severity == "error") == [
+        "TOPIC_MISSING",
+        "TOPIC_MISSING",
+    ]
+
+
+def test_a_writer_that_kafka_does_not_take_is_found(spark: Any, kafka: Kafka) -> None:
+    source = kafka.topic("checked", 1)
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    rows = read.option("subscribe", source).load()
+    for mode in ("realtime", "microbatch"):
+        no_value = rows.select("key").writeStream.format("kafka").queryName("no-value")
+        asked = no_value.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("topic", source)
+        report = tr.check(asked.outputMode("update"), mode)
+        assert [finding.code for finding in report.findings if finding.severity == "error"] == ["QUERY_REFUSED"]
+        assert "value" in report.findings[0].title
+
+
+def test_a_query_goes_on_from_its_checkpoint_whatever_its_starting_offsets_say(
+    spark: Any, kafka: Kafka, tmp_path: Path, mode: str
+) -> None:
+    source, sink = kafka.topic("restart", 1), kafka.topic("restart-out", 1)
+    starting = json.dumps({source: {"0": 0}})
+
+    def writer() -> Any:
+        read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        rows = read.option("subscribe", source).option("startingOffsets", starting).load().select("value")
+        made = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        return made.option("topic", sink).queryName("restart").outputMode("update")
+
+    conf = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+    kafka.send(source, [{"id": 1}])
+    with tr.start(writer(), mode, checkpoint=tmp_path / "c", checkpoint_every="1s", conf=conf) as running:
+        kafka.receive_count(sink, 1)
+        wait_until(lambda: running.summary().input_rows > 0, 30, "a checkpoint")
+    kafka.add_partitions(source, 2)
+    report = tr.check(writer(), mode, checkpoint=tmp_path / "c", checkpoint_every="1s", conf=conf)
+    assert report.ok, report.as_json()

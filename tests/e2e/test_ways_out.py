@@ -1,5 +1,6 @@
 """Each finding on the real Spark: it is there, and its way out makes it go away. Nothing is started."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from tailrace.preflight import checks
 MINIMUM = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 ONLY_IN_A_CLUSTER = {"EXECUTORS_MISSING"}
 FIXED_WITH_THE_CONTEXT = {"SHUFFLE_TIMER", "SHUFFLE_UNAUTHENTICATED"}
+OF_A_BROKER = {"BROKER_UNREACHABLE", "SLOTS_UNKNOWN"}
 OF_A_CHECKPOINT = {"CHECKPOINT_FOREIGN", "CHECKPOINT_FORMAT_OLD", "CHECKPOINT_PARTITIONS"}
 """These have tests of their own: tests/unit/preflight, and of checkpoints below."""
 
@@ -112,7 +114,7 @@ WAYS: dict[str, tuple[Way, tuple[Way, ...]]] = {
         (Way(lambda s: kafka_writer(s, s.events())),),
     ),
     "STATE_UNBOUNDED": (
-        Way(lambda s: s.events().dropDuplicates(["id"])),
+        Way(lambda s: s.events().withWatermark("time", "10 minutes").dropDuplicates(["id"])),
         (Way(lambda s: s.events().withWatermark("time", "10 minutes").dropDuplicates(["id", "time"])),),
     ),
     "WATERMARK_LATE": (
@@ -142,7 +144,7 @@ def codes(way: Way, sources: Sources, folder: Path) -> set[str]:
 
 
 def test_every_code_has_a_way_out_here_or_a_reason_why_not() -> None:
-    elsewhere = ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | OF_A_CHECKPOINT
+    elsewhere = ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | OF_A_CHECKPOINT | OF_A_BROKER
     assert set(WAYS) | elsewhere == {each.CODE for each in checks.ALL}
 
 
@@ -152,6 +154,21 @@ def test_the_way_out_makes_the_finding_go_away(code: str, sources: Sources, tmp_
     assert code in codes(bad, sources, tmp_path)
     for way in ways_out:
         assert code not in codes(way, sources, tmp_path)
+
+
+def test_the_number_in_the_way_out_fits(sources: Sources, tmp_path: Path) -> None:
+    def counted() -> Any:
+        return sources.events().repartition(3, "id").groupBy("key").count()
+
+    def slots_missing(partitions: str) -> list[Any]:
+        conf = {"spark.sql.shuffle.partitions": partitions}
+        return [each for each in tr.check(counted(), conf=conf).findings if each.code == "SLOTS_MISSING"]
+
+    (finding,) = slots_missing("20")
+    told = re.search(r"--shuffle-partitions (\d+)", finding.fix)
+    assert told is not None
+    assert slots_missing(told.group(1)) == []
+    assert slots_missing(str(int(told.group(1)) + 1)) != [], "it is the largest that fits"
 
 
 def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(

@@ -25,6 +25,10 @@ STUDIES = {
     "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
     "gap": ("What a checkpoint costs in real time", "The pause at a boundary, and what is replayed after a kill."),
     "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
+    "engines-warm": (
+        "The keyed aggregate after a long warm-up",
+        "The same lanes at 2,000 events a second when their engines have compiled what they run.",
+    ),
 }
 """The committed results, by folder, in the order of the page."""
 PERCENTILES = ("p50", "p95", "p99", "p99.9")

@@ -236,6 +236,7 @@ def engines(
     lanes: Lanes = None,
     seconds: Seconds = 20,
     warmup: Warmup = 15,
+    burst: Burst = None,
     runs: Runs = 3,
     out: Out = None,
     bootstrap_servers: Servers = None,

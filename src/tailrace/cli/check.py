@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_error, print_json, say
 from tailrace.cli.run import settings_of
+from tailrace.errors import TailraceError
 from tailrace.pipeline import Mode
 
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
-    from tailrace.preflight.report import CheckReport
+    from tailrace.preflight.report import CheckReport, Link
 
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan"}
 
@@ -44,18 +45,24 @@ def check(
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import RunOptions
 
-    options = RunOptions(
-        mode,
-        bootstrap_servers,
-        checkpoint,
-        checkpoint_every,
-        trigger_every,
-        master,
-        settings_of(conf or [], shuffle_partitions),
-    )
-    pipeline = load_pipeline(file)
-    with console().status(f"Checking {pipeline.name} ..."):
-        report = check_pipeline(pipeline, options, say)
+    try:
+        options = RunOptions(
+            mode,
+            bootstrap_servers,
+            checkpoint,
+            checkpoint_every,
+            trigger_every,
+            master,
+            settings_of(conf or [], shuffle_partitions),
+        )
+        pipeline = load_pipeline(file)
+        with console().status(f"Checking {pipeline.name} ..."):
+            report = check_pipeline(pipeline, options, say)
+    except TailraceError as failed:
+        print_error(failed)
+        if json:
+            print_json({"ok": None, "error": {"code": failed.code, "what": failed.what, "why": failed.why}})
+        raise typer.Exit(2) from failed
     if json:
         print_json(report.as_json())
     else:
@@ -68,9 +75,7 @@ def print_report(report: "CheckReport") -> None:
     """What was found, for a person."""
     if report.slots is not None and report.mode is Mode.REALTIME:
         _print_stages(report.slots.stages, report.available)
-    if report.latency:
-        links = " + ".join(f"{link.name} {link.ms:g}" for link in report.latency)
-        say(f"latency  {sum(link.ms for link in report.latency):g} ms at most by the settings: {links}")
+    _print_latency(report.latency)
     if report.checkpoint:
         say(f"progress {report.checkpoint}")
     for finding in report.findings:
@@ -91,13 +96,22 @@ def _print_stages(stages: Sequence[int], available: int) -> None:
     say(f"{'':<8} {'together':<16} {total:>5} of {available} slots, for as long as it runs; micro-batch needs 1")
 
 
+def _print_latency(links: "Sequence[Link]") -> None:
+    """About what the settings in force make a record wait, and when."""
+    kinds = {link.when: [each for each in links if each.when is link.when] for link in links}
+    for word, (when, some) in zip(["latency", *[""] * len(kinds)], kinds.items(), strict=False):
+        told = " + ".join(f"{link.name} {link.ms:g}" for link in some)
+        say(f"{word:<8} {when}: about {sum(link.ms for link in some):g} ms ({told})")
+
+
 def _print_finding(finding: "Finding") -> None:
     out = console()
     kind = str(finding.severity)
-    out.print(f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]")
+    title = f"[{_STYLES[kind]}]{kind:<8}[/] {escape(finding.title)} [dim]\\[{finding.code}][/]"
+    out.print(title, soft_wrap=True)
     for word, text in (("at", finding.where), ("why", finding.why), ("fix", finding.fix)):
         if text:
-            out.print(f"  {word + ':':<6} {escape(text)}")
+            out.print(f"  {word + ':':<6} {escape(text)}", soft_wrap=True)
 
 
 def _plural(kind: str, number: int) -> str:

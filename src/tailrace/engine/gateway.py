@@ -3,12 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 
 def jvm_of(spark: SparkSession) -> Any:
     """Everything in Spark's JVM."""
     return spark._jvm
+
+
+def running_jvm() -> Any:
+    """Everything in the JVM that runs; none is started for it, as for a query whose Spark was stopped."""
+    return SparkContext._jvm
 
 
 def tailrace_of(spark: SparkSession) -> Any:

@@ -3,9 +3,11 @@
 import contextlib
 import functools
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,11 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from tailrace.engine.gateway import elements, tailrace_of
 from tailrace.engine.writers import WriterSettings
 
-_NOT_THE_USERS = (str(Path(pyspark.__file__).parent), str(Path(__file__).parents[1]))
+_NOT_THE_USERS = (str(Path(pyspark.__file__).parent) + os.sep, str(Path(__file__).parents[1]) + os.sep)
+_recorders = 0
+_recorders_lock = threading.Lock()
+"""How many record lines right now: methods are wrapped for the first, and unwrapped after the last."""
+_wrapped: list[tuple[type, str, Callable[..., Any]]] = []
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,10 @@ class Operator:
     children: tuple["Operator", ...]
     refused: bool = False
     """Whether Spark refuses to run it in real time."""
-    ranged: bool = False
-    """For an exchange: whether rows are spread by ranges, which needs all of them first."""
+    fixed: bool = False
+    """For an exchange: whether the query itself says how many tasks read it, instead of a setting."""
+    bounded: bool = True
+    """For an operator with state: whether a watermark drops it some time."""
     functions: tuple[str, ...] = ()
     """The names of the Python functions that it calls."""
     call: str = ""
@@ -85,7 +93,8 @@ class StreamRead:
     """A streaming source in a query, with the options it was made with."""
 
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
+    """Passwords may be among them."""
 
 
 def examine(
@@ -95,6 +104,7 @@ def examine(
     interval_ms: int = 0,
     sink: WriterSettings | None = None,
     ask: bool = False,
+    starts: Sequence[str] = (),
 ) -> Examined:
     """What Spark would do with a streaming query, found without starting it.
 
@@ -104,10 +114,13 @@ def examine(
         interval_ms: How long a real-time batch lasts; 0 means micro-batch.
         sink: Where it goes, where that is known.
         ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
+        starts: Where the checkpoint says that each source goes on; none for a fresh one.
     """
     format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
     preflight = tailrace_of(frame.sparkSession).Preflight
-    told = json.loads(preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask))
+    told = json.loads(
+        preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask, list(starts))
+    )
     refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
     plan = _operator(told["plan"]) if told["plan"] is not None else None
     calls = tuple(Call(**call) for call in told["calls"])
@@ -121,7 +134,8 @@ def _operator(told: Mapping[str, Any]) -> Operator:
         told["partitions"],
         tuple(_operator(child) for child in told["children"]),
         refused=told["refused"],
-        ranged=told["ranged"],
+        fixed=told["fixed"],
+        bounded=told["bounded"],
         functions=tuple(told["functions"]),
         call=told["call"],
         line=told["line"],
@@ -147,20 +161,35 @@ def stream_reads(frame: DataFrame) -> list[StreamRead]:
 def recorded_lines(spark: SparkSession) -> Iterator[None]:
     """Let what DataFrame calls add to a plan remember the user's line, while this lasts."""
     sites = tailrace_of(spark).CallSites
-    before = [
-        (owner, name, method)
-        for owner in (ClassicDataFrame, GroupedData)
-        for name, method in vars(owner).items()
-        if callable(method) and not name.startswith("_")
-    ]
-    for owner, name, method in before:
-        setattr(owner, name, _recording(method, sites))
+    _wrap_methods(sites)
     try:
         yield
     finally:
-        for owner, name, method in before:
-            setattr(owner, name, method)
+        _unwrap_methods()
         sites.nowhere()
+
+
+def _wrap_methods(sites: Any) -> None:
+    global _recorders  # noqa: PLW0603 - PySpark's classes are the whole program's, so is the count
+    with _recorders_lock:
+        _recorders += 1
+        if _recorders > 1:
+            return
+        for owner in (ClassicDataFrame, GroupedData):
+            for name, method in list(vars(owner).items()):
+                if callable(method) and not name.startswith("_"):
+                    _wrapped.append((owner, name, method))
+                    setattr(owner, name, _recording(method, sites))
+
+
+def _unwrap_methods() -> None:
+    global _recorders  # noqa: PLW0603
+    with _recorders_lock:
+        _recorders -= 1
+        if _recorders == 0:
+            for owner, name, method in _wrapped:
+                setattr(owner, name, method)
+            _wrapped.clear()
 
 
 def _recording(method: Callable[..., Any], sites: Any) -> Callable[..., Any]:

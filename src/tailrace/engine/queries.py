@@ -1,11 +1,12 @@
 """Queries that run: their tasks, their batches, and why they ended."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine.gateway import jvm_of, tailrace_of
+from tailrace.engine.gateway import jvm_of, running_jvm, tailrace_of
 
 
 @dataclass(frozen=True)
@@ -69,37 +70,33 @@ class StageTasks:
     """The tasks of a stage that runs."""
 
     total: int
-    active: int
+    started: int
+    """Those that got a slot, ended ones among them."""
     done: int
 
     @property
     def waiting(self) -> int:
         """Those that have not got a slot yet."""
-        return max(0, self.total - self.active - self.done)
+        return max(0, self.total - self.started)
 
 
 def running_stages(query: StreamingQuery) -> list[StageTasks]:
-    """The stages of a query that have tasks at work right now."""
-    tracker = SparkSession.builder.getOrCreate().sparkContext.statusTracker()
-    found = []
-    for job in tracker.getJobIdsForGroup(query.runId):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            details = tracker.getStageInfo(stage)
-            if details is not None and details.numActiveTasks > 0:
-                found.append(StageTasks(details.numTasks, details.numActiveTasks, details.numCompletedTasks))
-    return found
+    """The stages of a query that run right now, the source's first; a stage without any slot is among them."""
+    return [StageTasks(*map(int, stage)) for stage in _tasks(query).stages()]
 
 
 def unread_partitions(query: StreamingQuery) -> tuple[str, ...]:
     """The partitions whose tasks have no slot right now, where that can be told."""
-    spark = SparkSession.builder.getOrCreate()
-    return tuple(tailrace_of(spark).UnreadPartitions.of(spark.sparkContext._jsc.sc(), query._jsq))
+    return tuple(_tasks(query).unread())
 
 
 def has_running_tasks(query: StreamingQuery) -> bool:
-    """Whether a job of this query has tasks at work right now."""
-    return bool(running_stages(query))
+    """Whether a query has tasks at work right now."""
+    return any(stage.started > stage.done for stage in running_stages(query))
+
+
+def _tasks(query: StreamingQuery) -> Any:
+    return running_jvm().org.apache.spark.sql.tailrace.QueryTasks(query._jsq)
 
 
 def runs_in_real_time(query: StreamingQuery) -> bool:

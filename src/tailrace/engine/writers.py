@@ -1,7 +1,7 @@
 """Writers: what they were told, and the same on another session."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,8 +18,8 @@ class WriterSettings:
 
     format: str
     output_mode: str
-    options: Mapping[str, str]
-    """By lower-case name, as Spark compares them."""
+    options: Mapping[str, str] = field(repr=False)
+    """By lower-case name, as Spark compares them. Passwords may be among them."""
 
 
 def writer_frame(writer: DataStreamWriter) -> DataFrame:

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -122,37 +123,40 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
         consumer.close()
 
 
-def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
-    """The settings that a topic has of its own, other than the broker's defaults.
+@dataclass(frozen=True)
+class TopicFacts:
+    """What a broker says of a topic."""
+
+    settings: Mapping[str, str]
+    """Those that somebody chose, for the topic or for all topics of the broker."""
+    replicas: int
+    """How many brokers keep a copy of its records."""
+
+
+def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
+    """Ask for a topic's settings and replicas.
 
     Raises:
+        TopicMissing: There is no such topic.
         BrokerUnreachable: No broker answered in time.
     """
-    admin = AdminClient(dict(config))
-    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient(dict(config))  # held by name: its answers die with it
     try:
-        (answer,) = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S).values()
+        # All of them: asked for one that is not there, a broker may make it.
+        found = admin.list_topics(timeout=ASK_TIMEOUT_S).topics.get(topic)
+        if found is None:
+            raise _topic_missing(topic, {}, config)
+        (answer,) = admin.describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, topic)], request_timeout=ASK_TIMEOUT_S
+        ).values()
         entries = answer.result(2 * ASK_TIMEOUT_S).values()
     except KafkaException as failed:
         raise unreachable(_address(config), _reason(failed)) from failed
     except TimeoutError as late:
         raise unreachable(_address(config), "it did not tell a topic's settings in time") from late
-    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return {entry.name: entry.value for entry in entries if entry.source == own and entry.value is not None}
-
-
-def replicas(config: ClientConfig, topic: str) -> int:
-    """How many brokers keep a copy of a topic's records; 0 where it is not there.
-
-    Raises:
-        BrokerUnreachable: No broker answered in time.
-    """
-    try:
-        listing = AdminClient(dict(config)).list_topics(topic, timeout=ASK_TIMEOUT_S)
-    except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
-    partitions = listing.topics[topic].partitions if topic in listing.topics else {}
-    return min((len(partition.replicas) for partition in partitions.values()), default=0)
+    by_nobody = ConfigSource.DEFAULT_CONFIG.value
+    chosen = {entry.name: entry.value for entry in entries if entry.source != by_nobody and entry.value is not None}
+    return TopicFacts(chosen, min((len(each.replicas) for each in found.partitions.values()), default=0))
 
 
 def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:

@@ -4,6 +4,8 @@ In real time every task of every stage runs at the same time, for as long as the
 partition, and one per partition of each shuffle. In micro-batch stages take turns and any number of slots will do.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.engine import Operator
@@ -16,6 +18,9 @@ class Slots:
     """The tasks of each stage, source first."""
 
     stages: tuple[int, ...]
+    fixed: int = 0
+    """Tasks after shuffles whose number the query itself says, and no setting."""
+    fixed_shuffles: int = 0
 
     @property
     def required(self) -> int:
@@ -30,6 +35,11 @@ class Slots:
         return " + ".join(map(str, self.stages)) + f" = {self.required}"
 
 
+def cores_for(tasks: int, settings: Mapping[str, str]) -> int:
+    """How many cores give so many tasks a slot each; a task may take several, or a part of one."""
+    return math.ceil(tasks * float(settings.get("spark.task.cpus") or 1))
+
+
 def count_slots(plan: Operator, source_partitions: int) -> Slots:
     """Count the tasks of a streaming query.
 
@@ -37,8 +47,10 @@ def count_slots(plan: Operator, source_partitions: int) -> Slots:
         plan: Its physical plan.
         source_partitions: The partitions of all its sources together.
     """
-    shuffles = [node.partitions for node in plan.walk() if node.partitions is not None and _reads_a_stream(node)]
-    return Slots((source_partitions, *reversed(shuffles)))
+    shuffles = [(node.partitions, node.fixed) for node in plan.walk() if node.partitions and _reads_a_stream(node)]
+    fixed = [partitions for partitions, is_fixed in shuffles if is_fixed]
+    stages = (source_partitions, *(partitions for partitions, _ in reversed(shuffles)))
+    return Slots(stages, sum(fixed), len(fixed))
 
 
 def _reads_a_stream(node: Operator) -> bool:

@@ -1,23 +1,34 @@
-"""The way of a record, link by link: what it may wait at each, from the settings in force."""
+"""The way of a record, link by link: about what it may wait at each, from the settings in force."""
 
 from collections.abc import Iterator, Mapping
 
 from tailrace.preflight.query import Query
-from tailrace.preflight.report import Link
+from tailrace.preflight.report import Link, When
 
 SHUFFLE_TIMER = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
 FETCH_BYTES = "kafka.fetch.min.bytes"
 FETCH_WAIT = "kafka.fetch.max.wait.ms"
 LINGER = "kafka.linger.ms"
+_ROW_BY_ROW = {
+    "spark.python.udf.pipelined.enabled": "true",
+    "spark.sql.execution.python.udf.maxRecordsPerBatch": "1",
+    "spark.sql.execution.python.udf.buffer.size": "4",
+}
+"""With all of these Spark sends each row to a function without Arrow by itself."""
 _SPARKS_OWN_TIMER_MS = 50.0
 _KAFKAS_OWN_FETCH_WAIT_MS = 500.0
 _HOP_MS = 0.45
 """Producer, broker and consumer where nothing waits: the p50 of the benchmark's floor (docs/results.md)."""
+_PAUSE_MS, _PAUSE_WITH_STATE_MS = 300.0, 550.0
+"""What a boundary between batches takes, as measured by ``bench gap`` (docs/results.md)."""
+_STATIC_SIDE_MS = 110.0
+"""What reading a static table of a thousand rows again adds to that (``make bench-static``)."""
 
 
 def latency_chain(query: Query) -> tuple[Link, ...]:
-    """The links of a query's way."""
-    return tuple(_links(query))
+    """The links of a query's way: what each record may wait, what a checkpoint costs, what a crash repeats."""
+    links = list(_links(query))
+    return (*links, *_at_checkpoints(query)) if query.realtime else tuple(links)
 
 
 def _links(query: Query) -> Iterator[Link]:
@@ -27,23 +38,37 @@ def _links(query: Query) -> Iterator[Link]:
         yield Link("fetch", max(waits), FETCH_WAIT)
     if not query.realtime:
         yield Link("next batch", query.interval_ms / 2, "half of --trigger-every")
-    for number in range(1, query.shuffles + 1):
+    for number in range(1, query.shuffles + 1) if query.realtime else ():
         yield Link(f"shuffle {number}", shuffle_wait_ms(query), SHUFFLE_TIMER)
     if query.realtime and holds_rows_for_python(query):
         yield Link("Python", float(query.interval_ms), "rows wait for the end of the batch")
-    if query.sink is not None:
-        yield from _sink_links(query)
+    yield from _sink_links(query)
 
 
 def _sink_links(query: Query) -> Iterator[Link]:
+    sink = query.sink.format if query.sink is not None else ""
+    if sink == "foreach" and query.realtime:
+        yield Link("Python foreach", float(query.interval_ms), "rows wait until a megabyte of them has come")
+    if sink != "kafka" or query.sink is None:
+        return
     linger = linger_ms(query)
     if linger:
         yield Link("producer", linger, LINGER)
     yield Link("task to topic", _HOP_MS, "the benchmark's floor")
-    acks = (query.sink.options.get("kafka.acks", "all") if query.sink is not None else "all").lower()
     if query.sink_replicas > 1:
         # Readers see a record when every replica in sync has it, whatever the producer waits for.
+        acks = query.sink.options.get("kafka.acks", "all").lower()
         yield Link("replicas", _HOP_MS, f"{query.sink_replicas} replicas, kafka.acks={acks}")
+
+
+def _at_checkpoints(query: Query) -> Iterator[Link]:
+    if query.stateful:
+        yield Link("pause", _PAUSE_WITH_STATE_MS, "bench gap, with state", When.CHECKPOINT)
+    else:
+        yield Link("pause", _PAUSE_MS, "bench gap, without state", When.CHECKPOINT)
+    if next(query.operators("BroadcastExchange"), None) is not None:
+        yield Link("static table", _STATIC_SIDE_MS, "a thousand rows; a million take a second", When.CHECKPOINT)
+    yield Link("repeated records", float(query.interval_ms), "--checkpoint-every", When.CRASH)
 
 
 def shuffle_wait_ms(query: Query) -> float:
@@ -69,5 +94,5 @@ def fetch_wait_ms(options: Mapping[str, str]) -> float:
 
 def holds_rows_for_python(query: Query) -> bool:
     """Whether rows wait for a batch of them to fill before Python gets any; only with Spark's own check off."""
-    one_by_one = query.setting("spark.sql.execution.python.udf.maxRecordsPerBatch") == "1"
-    return any(not node.refused and (node.name == "ArrowEvalPython" or not one_by_one) for node in query.python_nodes)
+    row_by_row = all(query.setting(key) == value for key, value in _ROW_BY_ROW.items())
+    return any(not node.refused and (node.name == "ArrowEvalPython" or not row_by_row) for node in query.python_nodes)

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from tailrace.engine import Call, Capacity, Operator, Refusal, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
-from tailrace.plan.sources import SourceTopics
 
 PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
 """The operators of Python functions on columns."""
+
+
+STATEFUL = ("StatefulStreamlineAggregate", "StateStoreSave", "StreamingDeduplicate", "StreamingSymmetricHashJoin")
+"""How the names of operators with state begin."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,14 @@ class Saved:
         format: The version of its commit log; 0 where nothing was committed yet.
         shuffle_partitions: How many parts its state has; they cannot change.
         belongs_to: The query it belongs to, where that is another one.
+        offsets: Where each source goes on, as Spark wrote it; none where nothing was committed yet.
     """
 
     location: str
     format: int = 0
     shuffle_partitions: int | None = None
     belongs_to: str = ""
+    offsets: tuple[str, ...] = ()
 
     @property
     def switches(self) -> str:
@@ -51,7 +56,6 @@ class Query:
         windows_s: How long its time windows are.
         calls: The DataFrame calls whose lines are known, the last one first.
         reads: Its streaming sources.
-        topics: The topics of each of them; None where they could not be asked for.
         slots: The tasks of each stage; None where they are not known.
         capacity: What the running Spark has.
         master: Where that Spark runs.
@@ -71,7 +75,6 @@ class Query:
     windows_s: tuple[float, ...] = ()
     calls: tuple[Call, ...] = ()
     reads: tuple[StreamRead, ...] = ()
-    topics: tuple[SourceTopics | None, ...] = ()
     slots: Slots | None = None
     capacity: Capacity = field(default_factory=lambda: Capacity(0))
     master: str = ""
@@ -85,6 +88,11 @@ class Query:
     def realtime(self) -> bool:
         """Whether it is to run in real time."""
         return self.mode is Mode.REALTIME
+
+    @property
+    def stateful(self) -> list[Operator]:
+        """The plan's nodes that keep state from one batch to the next."""
+        return list(self.operators(*STATEFUL))
 
     @property
     def python_nodes(self) -> list[Operator]:
@@ -108,7 +116,9 @@ class Query:
     @property
     def shuffles(self) -> int:
         """How often rows move between tasks."""
-        return len(self.slots.stages) - 1 if self.slots is not None else 0
+        if self.slots is not None:
+            return len(self.slots.stages) - 1
+        return sum(1 for node in self.operators() if node.partitions is not None)
 
 
 def where(node: Operator | Refusal | Call) -> str:

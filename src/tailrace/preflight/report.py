@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from tailrace.pipeline import Mode
@@ -9,14 +10,23 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, Severity
 
 
+class When(StrEnum):
+    """When a wait comes."""
+
+    RECORD = "every record"
+    CHECKPOINT = "at a checkpoint"
+    CRASH = "after a crash"
+
+
 @dataclass(frozen=True)
 class Link:
-    """One part of the way of a record, and what it may wait there."""
+    """One part of the way of a record, and about what it may wait there."""
 
     name: str
     ms: float
     source: str
     """The setting, or the measurement, that the figure comes from."""
+    when: When = When.RECORD
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,12 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """Whether it would run and process everything."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+        return not self.errors
+
+    @property
+    def errors(self) -> set[str]:
+        """The codes of what keeps it from running."""
+        return {finding.code for finding in self.findings if finding.severity is Severity.ERROR}
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -55,7 +70,9 @@ class CheckReport:
             "name": self.name,
             "mode": str(self.mode),
             "slots": {"stages": stages, "required": required, "available": self.available},
-            "latency": [{"link": link.name, "ms": link.ms, "from": link.source} for link in self.latency],
+            "latency": [
+                {"link": link.name, "ms": link.ms, "when": str(link.when), "from": link.source} for link in self.latency
+            ],
             "checkpoint": self.checkpoint,
             "findings": [finding.as_json() for finding in self.findings],
         }

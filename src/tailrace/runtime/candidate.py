@@ -1,38 +1,44 @@
 """A query on a session of its own, before it is started: what is known of it, and what the checks say."""
 
+import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
-from tailrace.checkpoint import Checkpoint, Owner
+from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.errors import (
+    BrokerUnreachable,
+    CheckpointError,
     CheckpointForeign,
     CheckpointFormatOld,
+    DefinitionError,
     KafkaError,
+    OptionRefused,
     QueryRefused,
     SettingRefused,
     SlotsMissing,
     TailraceError,
 )
 from tailrace.kafka.client import client_config
-from tailrace.kafka.topics import ClientConfig, partition_counts, replicas, topic_settings
+from tailrace.kafka.topics import ClientConfig, TopicFacts, partition_counts, topic_facts
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.plan.slots import count_slots
-from tailrace.plan.sources import SourceTopics, source_topics
+from tailrace.plan.slots import Slots, count_slots
 from tailrace.preflight.checks import (
+    broker_unreachable,
     checkpoint_foreign,
     checkpoint_format,
     checkpoint_partitions,
     setting_unworkable,
     slots_missing,
 )
-from tailrace.preflight.checks.state_unbounded import STATEFUL
 from tailrace.preflight.finding import Finding, Severity, error
-from tailrace.preflight.query import Query, Saved
+from tailrace.preflight.query import STATEFUL, Query, Saved
 from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
@@ -45,7 +51,12 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_partitions.CODE: SettingRefused,
     checkpoint_format.CODE: CheckpointFormatOld,
     checkpoint_foreign.CODE: CheckpointForeign,
+    broker_unreachable.CODE: BrokerUnreachable,
 }
+
+UNKNOWN = TopicFacts({}, 0)
+_ENDING_S = 3.0
+"""How long the tasks of a stopped query may take to end."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,56 @@ def _in_update_mode(writer: DataStreamWriter, frame: DataFrame, mode: Mode) -> D
     return writer if stateful else writer.outputMode("update")
 
 
+@dataclass(frozen=True)
+class Identity:
+    """By what a streaming query is known from one start to the next."""
+
+    name: str
+    location: str | Path
+
+
+def writer_identity(told: engine.WriterSettings, options: RunOptions) -> Identity:
+    """A writer's name and its checkpoint.
+
+    Raises:
+        DefinitionError: It has neither.
+    """
+    name, location = told.options.get("queryname"), options.checkpoint or told.options.get("checkpointlocation")
+    if name is None and location is None:
+        raise DefinitionError(
+            "the query has neither a name nor a checkpoint",
+            why="its progress is saved in a folder that is found again by one of them",
+            fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
+        )
+    return Identity(name or "query", location or default_location(name or "query"))
+
+
+def refuse_pipelines_options(options: RunOptions) -> None:
+    """Refuse what only a pipeline can be given: a writer has its brokers and its Spark already.
+
+    Raises:
+        OptionRefused: One of them was given.
+    """
+    if options.bootstrap_servers is not None:
+        raise OptionRefused(
+            "bootstrap_servers= is for a tr.Pipeline; a DataStreamWriter has its brokers already",
+            fix='.option("kafka.bootstrap.servers", ...) on its reader and on the writer',
+        )
+    if options.master is not None:
+        raise OptionRefused(
+            "master= is for a tr.Pipeline; a DataStreamWriter has its Spark already",
+            fix="tr.session(master=...) before the query is made",
+        )
+
+
 def facts(
-    candidate: Candidate, own: SparkSession, options: RunOptions, saved: Saved | None, *, reachable: bool = True
+    candidate: Candidate,
+    own: SparkSession,
+    options: RunOptions,
+    saved: Saved | None,
+    partitions: int | None,
+    *,
+    reachable: bool = True,
 ) -> Query:
     """Everything that the checks may ask about a candidate.
 
@@ -108,52 +167,64 @@ def facts(
         own: Its session.
         options: How it is to run.
         saved: Its checkpoint.
+        partitions: Those of all its sources; None where they are not known.
         reachable: Whether its brokers answer; those that do not are not waited for again.
     """
     realtime = options.mode is Mode.REALTIME
     sink = engine.writer_settings(candidate.writer) if candidate.writer is not None else None
     reads = tuple(engine.stream_reads(candidate.frame))
-    topics = tuple(_topics(read, own) if reachable else None for read in reads)
     examined = engine.examine(
         candidate.frame,
         output_mode=sink.output_mode if sink is not None else "update",
         interval_ms=options.interval_ms if realtime else 0,
         sink=sink,
-        ask=realtime and bool(topics) and None not in topics,
+        ask=realtime and reachable and partitions is not None,
+        starts=saved.offsets if saved is not None and len(saved.offsets) == len(reads) else (),
     )
-    known = [each for each in topics if each is not None]
-    sink_settings, sink_replicas = _sink_topic(sink) if reachable else ({}, 0)
-    countable = examined.plan is not None and known and None not in topics
+    plan = examined.plan
+    slots = count_slots(plan, partitions) if plan is not None and partitions is not None else None
+    sink_topic = _sink_topic(sink) if reachable else UNKNOWN
     return Query(
         candidate.name,
         options.mode,
         options.interval_ms,
-        plan=examined.plan,
+        plan=plan,
         refusals=examined.refusals,
         tasks=examined.tasks,
         windows_s=examined.windows_s,
         calls=examined.calls,
         reads=reads,
-        topics=topics,
-        slots=count_slots(examined.plan, sum(each.total for each in known)) if countable and examined.plan else None,
-        capacity=engine.capacity(own),
+        slots=slots,
+        capacity=_capacity(own, slots) if realtime else engine.capacity(own),
         master=own.sparkContext.master or "",
         settings=engine.explicit_settings(own) | dict(options.conf),
         sink=sink,
-        sink_topic_settings=sink_settings,
-        sink_replicas=sink_replicas,
+        sink_topic_settings=sink_topic.settings,
+        sink_replicas=sink_topic.replicas,
         saved=saved,
     )
 
 
 def saved_in(checkpoint: Checkpoint, owner: Owner | None) -> Saved:
-    """What a checkpoint says, without touching it; without an owner it is this query's already."""
-    return Saved(
-        checkpoint.location,
-        checkpoint.commit_format() or 0,
-        checkpoint.pinned_shuffle_partitions(),
-        checkpoint.other_owner(owner) if owner is not None else "",
-    )
+    """What a checkpoint says, without touching it; without an owner it is this query's already.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    try:
+        return Saved(
+            checkpoint.location,
+            checkpoint.commit_format() or 0,
+            checkpoint.pinned_shuffle_partitions(),
+            checkpoint.other_owner(owner) if owner is not None else "",
+            checkpoint.saved_offsets(),
+        )
+    except OSError as refused:
+        raise CheckpointError(
+            f"the checkpoint {checkpoint.location} cannot be read",
+            why=refused.strerror or str(refused),
+            fix="give this user the right to read it, or choose another: --checkpoint DIR",
+        ) from refused
 
 
 def as_finding(failed: TailraceError) -> Finding:
@@ -173,16 +244,21 @@ def require_ok(report: CheckReport) -> None:
     worst = errors[0]
     place = f" ({worst.where})" if worst.where else ""
     more = f"; tailrace check tells {len(errors) - 1} more" if len(errors) > 1 else ""
-    raise _RAISED.get(worst.code, QueryRefused)(
+    refused = _RAISED.get(worst.code, QueryRefused)(
         f"query {report.name!r}: {worst.title}{place}", why=worst.why + more, fix=worst.fix
     )
+    refused.code = worst.code
+    raise refused
 
 
-def _topics(read: engine.StreamRead, spark: SparkSession) -> SourceTopics | None:
-    try:
-        return source_topics(read, spark)
-    except KafkaError:
-        return None  # told where the pipeline's topics are looked at
+def _capacity(own: SparkSession, slots: Slots | None) -> engine.Capacity:
+    """What Spark has; tasks of a query that was just stopped are waited for, where they are in the way."""
+    deadline = time.monotonic() + _ENDING_S
+    found = engine.capacity(own)
+    while slots is not None and found.free < slots.required <= found.slots and time.monotonic() < deadline:
+        time.sleep(0.1)
+        found = engine.capacity(own)
+    return found
 
 
 def require_sink_topic(sink: engine.WriterSettings | None) -> None:
@@ -196,15 +272,13 @@ def require_sink_topic(sink: engine.WriterSettings | None) -> None:
         partition_counts(config, [sink.options["topic"]])
 
 
-def _sink_topic(sink: engine.WriterSettings | None) -> tuple[dict[str, str], int]:
-    """The settings of a Kafka sink's topic that are not the broker's defaults, and its number of replicas."""
+def _sink_topic(sink: engine.WriterSettings | None) -> TopicFacts:
+    """What the broker says of a Kafka sink's topic."""
     config = _sink_config(sink)
-    if sink is None or config is None:
-        return {}, 0
-    try:
-        return topic_settings(config, sink.options["topic"]), replicas(config, sink.options["topic"])
-    except KafkaError:
-        return {}, 0
+    if sink is not None and config is not None:
+        with contextlib.suppress(KafkaError):
+            return topic_facts(config, sink.options["topic"])
+    return UNKNOWN
 
 
 def _sink_config(sink: engine.WriterSettings | None) -> ClientConfig | None:

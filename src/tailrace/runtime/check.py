@@ -3,32 +3,42 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner, default_location
-from tailrace.errors import BrokerUnreachable, DefinitionError, KafkaError, TailraceError, ToolchainError
+from tailrace.errors import BrokerUnreachable, DefinitionError, TailraceError, ToolchainError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.slots import cores_for
 from tailrace.plan.sources import QueryTopics, query_topics
-from tailrace.preflight.finding import Finding
 from tailrace.preflight.query import Query
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
     Candidate,
+    Identity,
     as_finding,
     facts,
     pipeline_candidate,
+    refuse_pipelines_options,
     require_sink_topic,
     saved_in,
     writer_candidate,
+    writer_identity,
 )
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics
 from tailrace.runtime.query_session import query_session, refuse_connect, spark_for
+from tailrace.runtime.source_frame import record_schema
+
+if TYPE_CHECKING:
+    from tailrace.preflight.finding import Finding
+
+T = TypeVar("T")
 
 
 def check(
@@ -50,7 +60,7 @@ def check(
         What was found; ``report.ok`` says whether it would run and process everything.
 
     Raises:
-        ToolchainError: It could not be checked.
+        TailraceError: It could not be checked: Spark cannot be started, an option is not known, no broker is named.
     """
     options = run_options(
         mode,
@@ -76,46 +86,103 @@ def check_pipeline(
     pipeline: Pipeline, options: RunOptions, announce: Callable[[str], None] | None = None
 ) -> CheckReport:
     """Check a pipeline."""
-    beforehand: list[Finding] = []
+    beforehand = Beforehand()
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
     topics = PipelineTopics(pipeline, servers)
-    partitions = _partitions(topics, beforehand)
+    beforehand.ask(topics.require_sink)
+    sources = None if beforehand.silent else beforehand.ask(topics.sources)
+    spark, ours = spark_for(options, _total(sources), announce)
+    if sources is None and topics.only_spark_connects:
+        sources = beforehand.ask(lambda: topics.sources_by(spark))
     location = Checkpoint(options.checkpoint or default_location(pipeline.name))
-    saved = saved_in(location, Owner(pipeline.name, tuple(sorted(topics.named)), pipeline.sink.in_words))
-    spark, ours = spark_for(options, partitions, announce)
-    own = query_session(spark, options, location, partitions)
-    try:
-        candidate = pipeline_candidate(pipeline, own, servers)
-        query = facts(candidate, own, options, saved, reachable=not _is_silent(beforehand))
-    except ToolchainError:
-        raise
-    except TailraceError as failed:
-        beforehand.append(as_finding(failed))
+    names = sorted({name for counts in sources or () for name in counts} or set(topics.named))
+    saved = beforehand.ask(lambda: saved_in(location, Owner(pipeline.name, tuple(names), pipeline.sink.in_words)))
+    own = query_session(spark, options, location, _total(sources))
+    query = beforehand.ask(
+        lambda: facts(
+            pipeline_candidate(pipeline, own, servers),
+            own,
+            options,
+            saved,
+            _total(sources),
+            reachable=not beforehand.silent,
+        )
+    )
+    if query is None:
         query = Query(pipeline.name, options.mode, options.interval_ms, capacity=engine.capacity(own), saved=saved)
-    return run_checks(_with_enough_slots(query) if ours else query, beforehand)
+    elif sources is not None and location.is_fresh():
+        found = sources
+        beforehand.ask(
+            lambda: topics.require_fitting_records(found, [record_schema(source) for source in pipeline.sources])
+        )
+    return run_checks(_with_enough_slots(query) if ours else query, beforehand.findings)
 
 
 def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> CheckReport:
     """Check any streaming query, or what may become one."""
-    writer = what if isinstance(what, DataStreamWriter) else None
-    frame = engine.writer_frame(what) if isinstance(what, DataStreamWriter) else what
+    refuse_pipelines_options(options)
+    if isinstance(what, DataStreamWriter):
+        return _check_writer(what, options)
+    _require_stream(what)
+    beforehand = Beforehand()
+    topics = beforehand.ask(lambda: query_topics(what)) or QueryTopics((None,))
+    own = query_session(what.sparkSession, options, Checkpoint(options.checkpoint or NOWHERE), topics.total)
+    candidate = Candidate("query", engine.frame_on(what, own))
+    query = facts(candidate, own, options, None, topics.total, reachable=not beforehand.silent)
+    return run_checks(query, beforehand.findings)
+
+
+def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
+    beforehand = Beforehand()
+    frame, told = engine.writer_frame(writer), engine.writer_settings(writer)
+    _require_stream(frame)
+    identity = beforehand.ask(lambda: writer_identity(told, options)) or Identity("query", NOWHERE)
+    topics = beforehand.ask(lambda: query_topics(frame)) or QueryTopics((None,))
+    if not beforehand.silent:
+        beforehand.ask(lambda: require_sink_topic(told))
+    checkpoint = Checkpoint(identity.location)
+    owner = Owner(identity.name, topics.names, told.options.get("topic", told.format))
+    saved = beforehand.ask(lambda: saved_in(checkpoint, owner))
+    own = query_session(frame.sparkSession, options, checkpoint, topics.total)
+    candidate = writer_candidate(writer, own, identity.name, options.mode)
+    query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
+    return run_checks(query, beforehand.findings)
+
+
+NOWHERE = "memory:/no-checkpoint"
+"""The checkpoint of what has none: not on this machine, so that nothing is looked for."""
+
+
+class Beforehand:
+    """What is found while the facts are gathered."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def ask(self, question: Callable[[], T]) -> T | None:
+        """The answer, or None and a finding."""
+        try:
+            return question()
+        except ToolchainError:
+            raise  # it could not be checked
+        except TailraceError as refused:
+            self.findings.append(as_finding(refused))
+            return None
+
+    @property
+    def silent(self) -> bool:
+        """Whether a broker did not answer: it is not waited for again."""
+        return any(finding.code == BrokerUnreachable.code for finding in self.findings)
+
+
+def _total(sources: Sequence[Mapping[str, int]] | None) -> int | None:
+    """The partitions of all sources."""
+    return sum(sum(counts.values()) for counts in sources) if sources is not None else None
+
+
+def _require_stream(frame: DataFrame) -> None:
     if not frame.isStreaming:
         raise DefinitionError("this DataFrame is not a stream", fix="make it with spark.readStream")
-    told = engine.writer_settings(writer) if writer is not None else None
-    given = told.options if told is not None else {}
-    name = given.get("queryname") or "query"
-    checkpoint = Checkpoint(options.checkpoint or given.get("checkpointlocation") or default_location(name))
-    beforehand: list[Finding] = []
-    topics = _frame_topics(frame, told, beforehand)
-    owner = Owner(name, topics.names, given.get("topic", told.format if told is not None else ""))
-    own = query_session(frame.sparkSession, options, checkpoint, topics.total)
-    candidate = (
-        Candidate(name, engine.frame_on(frame, own))
-        if writer is None
-        else writer_candidate(writer, own, name, options.mode)
-    )
-    query = facts(candidate, own, options, saved_in(checkpoint, owner), reachable=not _is_silent(beforehand))
-    return run_checks(query, beforehand)
 
 
 def _with_enough_slots(query: Query) -> Query:
@@ -123,31 +190,4 @@ def _with_enough_slots(query: Query) -> Query:
     if query.slots is None or query.slots.required <= query.capacity.free:
         return query
     enough = engine.Capacity(query.slots.required + query.capacity.taken, query.capacity.taken)
-    return replace(query, capacity=enough, master=f"local[{enough.slots}]")
-
-
-def _partitions(topics: PipelineTopics, beforehand: list[Finding]) -> int | None:
-    """The partitions of all sources; what the broker refuses is a finding."""
-    try:
-        topics.require_sink()
-        sources = topics.sources()
-    except (KafkaError, DefinitionError) as refused:
-        beforehand.append(as_finding(refused))
-        return None
-    return sum(sum(counts.values()) for counts in sources) if sources is not None else None
-
-
-def _frame_topics(frame: DataFrame, sink: engine.WriterSettings | None, beforehand: list[Finding]) -> QueryTopics:
-    """The topics of everything it reads; what a broker refuses is a finding."""
-    try:
-        topics = query_topics(frame)
-        require_sink_topic(sink)
-    except KafkaError as refused:
-        beforehand.append(as_finding(refused))
-        return QueryTopics((None,))
-    return topics
-
-
-def _is_silent(beforehand: Sequence[Finding]) -> bool:
-    """Whether the broker did not answer: it is not waited for again."""
-    return any(finding.code == BrokerUnreachable.code for finding in beforehand)
+    return replace(query, capacity=enough, master=f"local[{cores_for(enough.slots, query.settings)}]")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.engine import StageTasks
+from tailrace.runtime.visible_records import VisibleRecords
 
 PATIENCE_S = 5.0
 """How long tasks may wait for a slot: at a batch boundary those of the old batch still hold some."""
@@ -37,11 +38,12 @@ class Starved:
 class Flow:
     """What has been seen of a query's tasks and progress."""
 
-    def __init__(self) -> None:
+    def __init__(self, visible: VisibleRecords) -> None:
+        self._visible = visible
         self._waiting_since: float | None = None
         self._batch: int | None = None
-        self._still: tuple[str, ...] = ()
-        self._still_again: tuple[str, ...] = ()
+        self._still: dict[str, int] = {}
+        self._unread: tuple[str, ...] = ()
 
     def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
         """What is starved by now, if anything is.
@@ -59,27 +61,30 @@ class Flow:
         if latest is not None and latest.get("batchId") != self._batch:
             self._note_batch(latest)
         if waiting and self._waiting_since is not None and now - self._waiting_since >= PATIENCE_S:
-            return Starved(waiting, self._still)
-        return Starved(0, self._still_again) if self._still_again else None
+            return Starved(waiting, tuple(sorted(self._still)))
+        return Starved(0, self._unread) if self._unread else None
 
     def _note_batch(self, progress: Mapping[str, Any]) -> None:
         """A record that came at the very end of a batch is read in the next one: twice in a row is no accident."""
         self._batch = progress.get("batchId")
         still = still_partitions(progress)
-        self._still_again = tuple(place for place in still if place in self._still)
+        again = [place for place, offset in still.items() if self._still.get(place) == offset]
         self._still = still
+        # The end that Spark tells counts what no consumer sees, such as the marks that end a transaction.
+        ends = self._visible(again) if again else {}
+        self._unread = tuple(sorted(place for place in again if still[place] < ends.get(place, 0)))
 
 
-def still_partitions(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """The partitions that a batch left where they were although there was more in them."""
-    found = []
+def still_partitions(progress: Mapping[str, Any]) -> dict[str, int]:
+    """The partitions that a batch left where they were although there was more in them, and where that is."""
+    found = {}
     for source in progress.get("sources", ()):
         start, end, latest = (_offsets(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
         for place, newest in latest.items():
-            read_to = end.get(place)
-            if read_to is None or (read_to < newest and start.get(place) == read_to):
-                found.append(place)
-    return tuple(sorted(found))
+            read_to = end.get(place, 0)
+            if read_to < newest and (place not in end or start.get(place) == read_to):
+                found[place] = read_to
+    return found
 
 
 def _offsets(told: Any) -> dict[str, int]:

@@ -46,6 +46,11 @@ class PipelineTopics:
         """The topics that the sources name; those of a pattern are not among them."""
         return tuple(name for source in self.pipeline.sources for name in source.topic_names)
 
+    @property
+    def only_spark_connects(self) -> bool:
+        """Whether Tailrace's own client cannot ask for the sources."""
+        return None in self._configs
+
     def sources(self) -> list[Partitions] | None:
         """The partitions of each source's topics, or None where only Spark can ask.
 

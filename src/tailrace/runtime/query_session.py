@@ -1,5 +1,6 @@
 """The Spark that a query runs in, and the session of its own that it gets there."""
 
+import os
 from collections.abc import Callable, Mapping
 
 from pyspark.errors import PySparkException
@@ -9,9 +10,9 @@ from tailrace import engine
 from tailrace.checkpoint import Checkpoint
 from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
 from tailrace.pipeline import Mode
-from tailrace.plan.slots import Slots
+from tailrace.plan.slots import Slots, cores_for
 from tailrace.runtime.options import RunOptions
-from tailrace.spark_session import has_context, is_local, require_engine, session, user_settings
+from tailrace.spark_session import has_context, is_local, is_unlent, require_engine, unlent_session, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
 _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -28,12 +29,15 @@ def spark_for(
     A session that the program holds already is never rebuilt: DataFrames made from it would die with it.
     """
     if has_context():
-        return session(master=options.master), False
+        mine = is_unlent() and options.master is None
+        return unlent_session(master=options.master), mine
+    _refuse_connect_mode()
     if options.master is not None or "spark.master" in user_settings(options.conf):
-        return session(master=options.master, conf=options.conf, announce=announce), False
+        return unlent_session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have one shuffle at most: a guess that is right for them spares starting twice.
     guess = max((partitions or 0) + _asked_partitions(options, partitions or 0), 4)
-    return session(conf={"spark.master": f"local[{guess}]"} | dict(options.conf), announce=announce), True
+    cores = cores_for(guess, user_settings(options.conf))
+    return unlent_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
 
 
 def _asked_partitions(options: RunOptions, otherwise: int) -> int:
@@ -42,10 +46,10 @@ def _asked_partitions(options: RunOptions, otherwise: int) -> int:
 
 
 def rebuilt(spark: SparkSession, slots: Slots) -> SparkSession:
-    """The same session with as many slots as the query needs."""
+    """The same session with as many slots as the query needs; nobody else has it yet."""
     kept = {key: value for key, value in spark.sparkContext.getConf().getAll() if _is_kept(key)}
     spark.stop()
-    return session(conf=kept | {"spark.master": f"local[{slots.required}]"})
+    return unlent_session(conf=kept | {"spark.master": f"local[{cores_for(slots.required, kept)}]"})
 
 
 def _is_kept(key: str) -> bool:
@@ -109,6 +113,12 @@ def _shuffle_partitions(options: RunOptions, chosen: Mapping[str, str], checkpoi
     return int(value) if value is not None else None
 
 
+def _refuse_connect_mode() -> None:
+    """Refuse to start a Spark in a program that PySpark was told to run on a Spark Connect server."""
+    if "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ:
+        raise _connect_refused()
+
+
 def refuse_connect(what: object) -> None:
     """Refuse what was made by a Spark Connect session.
 
@@ -116,8 +126,12 @@ def refuse_connect(what: object) -> None:
         DefinitionError: It was.
     """
     if type(what).__module__.startswith("pyspark.sql.connect"):
-        raise DefinitionError(
-            "a query of a Spark Connect session cannot be checked or started here",
-            why="its plan is made on a server that Tailrace's engine is not part of",
-            fix="make the session with tr.session(), which is a classic one",
-        )
+        raise _connect_refused()
+
+
+def _connect_refused() -> DefinitionError:
+    return DefinitionError(
+        "a query of a Spark Connect session cannot be checked or started here",
+        why="its plan is made on a server that Tailrace's engine is not part of",
+        fix="make the session with tr.session(), which is a classic one, and leave SPARK_REMOTE unset",
+    )

@@ -22,6 +22,7 @@ def run(  # noqa: PLR0913 - one argument per choice of a user's
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     once: bool = False,
+    starved: str = "stop",
 ) -> RunSummary:
     """Start a query as :func:`tailrace.start` does and wait until it ends, or Ctrl-C or SIGTERM stops it.
 
@@ -43,6 +44,7 @@ def run(  # noqa: PLR0913 - one argument per choice of a user's
         master=master,
         conf=conf,
         once=once,
+        starved=starved,
     )
     with stop_on_signals() as stop, running:
         running.wait(stop=stop)

@@ -21,6 +21,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.flow_watch import FlowWatch
+from tailrace.runtime.visible_records import VisibleRecords
 
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
@@ -86,9 +87,9 @@ class RunningQuery:
         """The tasks of each stage, where they could be counted."""
         return self.report.slots
 
-    def follow_flow(self, starved: str) -> None:
+    def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
-        self._flow = FlowWatch(self.query, self.name, stops=starved == "stop")
+        self._flow = FlowWatch(self.query, self.name, visible, stops=starved == "stop")
         self._flow.start()
 
     @property
@@ -154,6 +155,8 @@ class RunningQuery:
 
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
+        if self._flow is not None:
+            self._flow.end()  # it may just be about to say why it stopped the query
         if self._flow is not None and self._flow.failed is not None:
             self._await_last_counts()
             self._checkpoint.release()

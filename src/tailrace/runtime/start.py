@@ -15,16 +15,20 @@ from tailrace.errors import DefinitionError, OptionRefused, TailraceError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.sources import query_topics
+from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
     Candidate,
+    as_finding,
     facts,
     pipeline_candidate,
+    refuse_pipelines_options,
     require_ok,
     require_sink_topic,
     saved_in,
     writer_candidate,
+    writer_identity,
 )
 from tailrace.runtime.confirm import confirm
 from tailrace.runtime.failure import translate_failure
@@ -33,6 +37,8 @@ from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
 from tailrace.runtime.source_frame import record_schema
+from tailrace.runtime.visible_records import visible_records
+from tailrace.spark_session import lend_context
 
 
 def start(  # noqa: PLR0913 - one argument per choice of a user's
@@ -87,11 +93,7 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
     if isinstance(what, Pipeline):
         return start_pipeline(what, options)
     if isinstance(what, DataStreamWriter):
-        if bootstrap_servers is not None:
-            raise OptionRefused(
-                "bootstrap_servers= is for a tr.Pipeline; a DataStreamWriter has its brokers already",
-                fix='.option("kafka.bootstrap.servers", ...) on its reader and on the writer',
-            )
+        refuse_pipelines_options(options)
         return start_writer(what, options)
     raise DefinitionError(
         f"a {type(what).__name__} cannot be started",
@@ -136,6 +138,8 @@ def start_pipeline(
         if not private and checkpoint.is_fresh():
             # Later it is too late for that: records that do not fit go where the pipeline says.
             topics.require_fitting_records(sources, schemas)
+        # Before the start: it ends with what is there now.
+        bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
         running = _start(
             lambda on, _mode: pipeline_candidate(pipeline, on, servers),
             spark,
@@ -144,11 +148,10 @@ def start_pipeline(
             partitions,
             rebuild=ours,
         )
-        bound = topics.bound(sources, alone=private) if options.once and running.mode is Mode.REALTIME else None
     except BaseException:
         checkpoint.release()
         raise
-    if bound is not None:
+    if bound is not None and running.mode is Mode.REALTIME:
         running.end_at(bound)
     return running
 
@@ -156,28 +159,26 @@ def start_pipeline(
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     """Check and start any streaming query, on a session of its own."""
     if options.once and options.mode is Mode.REALTIME:
-        raise OptionRefused(
+        once = OptionRefused(
             "a DataStreamWriter cannot be run once in real time",
             why="where it has to end is known only of a tr.Pipeline",
             fix='mode="microbatch", or write it as a tr.Pipeline',
         )
+        if not options.auto:
+            raise once
+        running = start_writer(writer, options.in_microbatch())
+        running.why_microbatch = (as_finding(once),)
+        return running
     told = engine.writer_settings(writer)
-    name = told.options.get("queryname") or "query"
-    location = options.checkpoint or told.options.get("checkpointlocation")
-    if location is None and "queryname" not in told.options:
-        raise DefinitionError(
-            "the query has neither a name nor a checkpoint",
-            why="its progress is saved in a folder that is found again by one of them",
-            fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
-        )
+    identity = writer_identity(told, options)
     frame = engine.writer_frame(writer)
     topics = query_topics(frame)
     require_sink_topic(told)
-    checkpoint = Checkpoint(location or default_location(name))
-    checkpoint.acquire(Owner(name, topics.names, told.options.get("topic", told.format)))
+    checkpoint = Checkpoint(identity.location)
+    checkpoint.acquire(Owner(identity.name, topics.names, told.options.get("topic", told.format)))
     try:
         return _start(
-            lambda on, mode: writer_candidate(writer, on, name, mode),
+            lambda on, mode: writer_candidate(writer, on, identity.name, mode),
             frame.sparkSession,
             options,
             checkpoint,
@@ -201,17 +202,17 @@ def _start(
     """Plan the query on a session of its own, check it, start it and see that it runs."""
     own = query_session(spark, options, checkpoint, partitions)
     candidate = build(own, options.mode)
-    query = facts(candidate, own, options, saved_in(checkpoint, None))
-    if query.realtime and rebuild and query.slots is not None and query.slots.required > query.capacity.free:
-        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False)
+    query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
     report = run_checks(query)
+    if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
+        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False)
     if options.auto and not report.ok:
-        reasons = [finding for finding in report.findings if finding.severity is Severity.ERROR]
         running = _start(build, spark, options.in_microbatch(), checkpoint, partitions, rebuild=rebuild)
-        running.why_microbatch = tuple(reasons)
+        running.why_microbatch = tuple(each for each in report.findings if each.severity is Severity.ERROR)
         return running
     require_ok(report)
     started = _begin(candidate, options, checkpoint)
+    lend_context()  # stopping it would stop the query
     running = RunningQuery(
         started, name=candidate.name, mode=options.mode, checkpoint=checkpoint, report=report, counts=candidate.counts
     )
@@ -227,7 +228,7 @@ def _start(
             running.stop()
         raise
     if query.realtime:
-        running.follow_flow(options.starved)
+        running.follow_flow(options.starved, visible_records(query.reads))
     return running
 
 

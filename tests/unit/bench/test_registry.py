@@ -66,4 +66,4 @@ def test_only_micro_batches_merge_updates(name: str) -> None:
 
 
 def test_lanes_on_sparks_defaults_do_not_run_tailrace() -> None:
-    assert {name for name, lane in SPARK.items() if lane.runs.tailrace} == {"microbatch", "realtime"}
+    assert {name for name, lane in SPARK.items() if lane.runs.tailrace} == {"microbatch", "realtime", "realtime-timer"}

@@ -5,7 +5,6 @@ from typing import Any
 from tailrace.engine import Capacity, Operator, Refusal, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
-from tailrace.plan.sources import SourceTopics
 from tailrace.preflight.query import Query
 
 
@@ -27,7 +26,6 @@ def query(**changed: Any) -> Query:
         "interval_ms": 300_000,
         "plan": node("WriteToDataSourceV2", node("Project", node("RealTimeStreamScan"))),
         "reads": (StreamRead("kafka", {"subscribe": "payments"}),),
-        "topics": (SourceTopics({"payments": 2}),),
         "tasks": ("payments-0", "payments-1"),
         "slots": Slots((2,)),
         "capacity": Capacity(2),

@@ -12,7 +12,6 @@ import pytest
 from tailrace.engine import Capacity, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
-from tailrace.plan.sources import SourceTopics
 from tailrace.preflight import checks
 from tailrace.preflight.finding import Finding, Severity
 from tailrace.preflight.query import Saved
@@ -34,7 +33,7 @@ class Found:
     says: tuple[str, ...] = field(default_factory=tuple)
 
 
-FOUR = {"topics": (SourceTopics({"payments": 4}),), "tasks": tuple(f"payments-{n}" for n in (2, 0, 3, 1))}
+FOUR = {"tasks": tuple(f"payments-{n}" for n in (2, 0, 3, 1))}
 MICRO = {"mode": Mode.MICROBATCH}
 FOUND = (
     Found(
@@ -136,6 +135,50 @@ FOUND = (
         ("failOnDataLoss=false",),
     ),
     Found(
+        "SLOTS_UNKNOWN", Severity.WARNING, {"slots": None}, ({}, {"slots": None, **MICRO}), ("could not be counted",),
+    ),
+    Found(
+        "BROKER_UNREACHABLE", Severity.ERROR,
+        {"refusals": (refusal("TAILRACE_BROKER_SILENT", "Timed out waiting for a node"),)}, ({},),
+        ("Timed out", "advertised.listeners"),
+    ),
+    Found(
+        "SLOTS_MISSING", Severity.ERROR,
+        {"slots": Slots((4, 20, 20), fixed=20, fixed_shuffles=1), "capacity": Capacity(30)},
+        ({"slots": Slots((4, 20, 6), fixed=20, fixed_shuffles=1), "capacity": Capacity(30)},),
+        ("--shuffle-partitions 6",),
+    ),
+    Found(
+        "SLOTS_MISSING", Severity.ERROR,
+        {**FOUR, "slots": Slots((4,)), "settings": {"spark.task.cpus": "2"}},
+        ({**FOUR, "slots": Slots((4,)), "capacity": Capacity(4)},),
+        ("local[8]",),
+    ),
+    Found(
+        "CHECKPOINT_FOREIGN", Severity.ERROR,
+        {"saved": Saved("/c", 2, offsets=("{}", "{}"))}, ({"saved": Saved("/c", 2, offsets=("{}",))},),
+        ("has 2 sources and this query 1",),
+    ),
+    Found(
+        "REALTIME_NOT_NEEDED", Severity.ADVICE,
+        {"sink": WriterSettings("kafka", "update", {"topic": "out", "kafka.linger.ms": "1000"})},
+        ({"sink": WriterSettings("kafka", "update", {"topic": "out"})}, MICRO),
+        ("1000 ms",),
+    ),
+    Found(
+        "PYTHON_FUNCTION", Severity.ADVICE,
+        {
+            "plan": node("BatchEvalPython", SCAN, functions=("score",)),
+            "settings": {
+                "spark.python.udf.pipelined.enabled": "true",
+                "spark.sql.execution.python.udf.maxRecordsPerBatch": "1",
+                "spark.sql.execution.python.udf.buffer.size": "4",
+            },
+        },
+        ({},),
+        ("score gets each row in a message of its own",),
+    ),
+    Found(
         "SOURCE_SLOW", Severity.WARNING,
         {"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "65536"}),)},
         ({"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "1"}),)}, MICRO),
@@ -167,8 +210,8 @@ FOUND = (
     ),
     Found(
         "SINK_SLOW", Severity.WARNING,
-        {"sink_topic_settings": {"flush.messages": "1"}}, ({"sink_topic_settings": {"flush.messages": "1000"}},),
-        ("to disk",),
+        {"sink_topic_settings": {"flush.messages": "1"}}, ({"sink_topic_settings": {"flush.messages": "100000"}},),
+        ("waits for the disk",),
     ),
     Found(
         "PYTHON_FOREACH", Severity.WARNING,
@@ -193,8 +236,8 @@ FOUND = (
     ),
     Found(
         "STATE_UNBOUNDED", Severity.WARNING,
-        {"plan": node("StreamingDeduplicate", SCAN, line="fraud.py:3", call="dropDuplicates")},
-        ({"plan": node("StreamingDeduplicate", node("EventTimeWatermark", SCAN))}, {}),
+        {"plan": node("StreamingDeduplicate", SCAN, bounded=False, line="fraud.py:3", call="dropDuplicates")},
+        ({"plan": node("StreamingDeduplicate", SCAN)}, {}),
         ("dropDuplicates grows", "withWatermark"),
     ),
     Found(

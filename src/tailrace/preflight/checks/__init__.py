@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from tailrace.preflight.checks import (
+    broker_unreachable,
     checkpoint_foreign,
     checkpoint_format,
     checkpoint_partitions,
@@ -22,6 +23,7 @@ from tailrace.preflight.checks import (
     sink_refused,
     sink_slow,
     slots_missing,
+    slots_unknown,
     source_option_ignored,
     source_option_refused,
     source_refused,
@@ -46,7 +48,9 @@ class Check(Protocol):
 
 
 ALL: tuple[Check, ...] = (
+    broker_unreachable,
     slots_missing,
+    slots_unknown,
     executors_missing,
     shuffle_partitions_many,
     setting_unworkable,

@@ -59,7 +59,9 @@ FAMILIES: dict[str, Family] = {
     "Sort": Family("a sort", "sort where the results are read: rows leave as they come", ("sort", "orderBy")),
     "TakeOrderedAndProject": Family("a sort with a limit", "an aggregate with max_by or min_by", ("limit",)),
     "StreamingDeduplicateWithinWatermark": Family(
-        "dropDuplicatesWithinWatermark", "dropDuplicates by the key", ("dropDuplicatesWithinWatermark",)
+        "dropDuplicatesWithinWatermark",
+        "dropDuplicates by the key and the watermarked time",
+        ("dropDuplicatesWithinWatermark",),
     ),
     "FlatMapGroupsInPandasWithState": Family("applyInPandasWithState", _BY_GROUP, ("applyInPandasWithState",)),
     "FlatMapGroupsWithState": Family("flatMapGroupsWithState", _BY_GROUP),

@@ -11,7 +11,7 @@ Best practice:
 from collections.abc import Iterator
 
 from tailrace.engine import Operator
-from tailrace.preflight.finding import Finding, error, warning
+from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.latency import holds_rows_for_python
 from tailrace.preflight.query import Query, where
 
@@ -37,6 +37,14 @@ def check(query: Query) -> Iterator[Finding]:
                 CODE,
                 f"rows wait for {names} up to {query.interval_ms / 1000:g} s",
                 why=f"they go to a Python worker as {_path(node)}, when many have come or at the next checkpoint",
+                fix=_FIX,
+                where=where(node),
+            )
+        else:
+            yield advice(
+                CODE,
+                f"{names} gets each row in a message of its own",
+                why=f"rows go to a Python worker as {_path(node)}, each by itself: a few thousand a second at most",
                 fix=_FIX,
                 where=where(node),
             )

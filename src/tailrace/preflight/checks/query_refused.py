@@ -15,7 +15,7 @@ from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query, where
 
 CODE = "QUERY_REFUSED"
-_OTHERS = "STREAMING_REAL_TIME_MODE."
+_OTHERS = ("STREAMING_REAL_TIME_MODE.", "TAILRACE_")
 
 
 def check(query: Query) -> Iterator[Finding]:

@@ -10,16 +10,26 @@ Best practice:
 from collections.abc import Iterator
 
 from tailrace.preflight.finding import Finding, advice
+from tailrace.preflight.latency import LINGER, linger_ms
 from tailrace.preflight.query import Query
 
 CODE = "REALTIME_NOT_NEEDED"
 LONG_WINDOW_S = 600
+LONG_LINGER_MS = 500
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether windows are far longer than any latency."""
+    """Whether windows are far longer than any latency, or the sink gives it away."""
     if not query.realtime or query.slots is None:
         return
+    linger = linger_ms(query)
+    if linger >= LONG_LINGER_MS:
+        yield advice(
+            CODE,
+            f"a sink that gathers results for {linger:g} ms cannot use what real time gains",
+            why=f"real time holds {query.slots.required} slots for as long as it runs; micro-batch is content with one",
+            fix=f"--mode microbatch, or leave {LINGER} away",
+        )
     longest = max(query.windows_s, default=0.0)
     if longest >= LONG_WINDOW_S:
         yield advice(

@@ -29,5 +29,11 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"{most} tasks read each shuffle of a source with {source} partitions",
             why="each task holds a slot and a connection to every task before it for as long as the query runs",
-            fix=f"--shuffle-partitions {source}, or leave {SHUFFLE_PARTITIONS} unset",
+            fix=_fix(query, source),
         )
+
+
+def _fix(query: Query, source: int) -> str:
+    pinned = query.saved is not None and query.saved.shuffle_partitions is not None
+    fewer = f"--shuffle-partitions {source}, or leave {SHUFFLE_PARTITIONS} unset"
+    return f"{fewer}, with a fresh checkpoint: --checkpoint DIR" if pinned else fewer

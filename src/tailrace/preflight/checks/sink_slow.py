@@ -16,6 +16,7 @@ from tailrace.preflight.query import Query
 
 CODE = "SINK_SLOW"
 _TOLERATED_MS = 5
+_OFTEN = 1000
 
 
 def check(query: Query) -> Iterator[Finding]:
@@ -30,10 +31,11 @@ def check(query: Query) -> Iterator[Finding]:
             why=f"{LINGER}={linger:g} lets it gather records before it sends",
             fix=f"leave {LINGER} away on the sink",
         )
-    if query.sink_topic_settings.get("flush.messages") == "1":
+    flush = query.sink_topic_settings.get("flush.messages", "")
+    if flush.isdigit() and int(flush) <= _OFTEN:
         yield warning(
             CODE,
-            "the sink topic writes every record to disk before it acknowledges it",
-            why="its setting flush.messages is 1",
-            fix="replicas instead of flush.messages=1: kafka-configs --alter --delete-config flush.messages",
+            f"the sink topic waits for the disk after every {flush} records",
+            why=f"flush.messages is {flush}, of the topic or of the broker",
+            fix="replicas instead: kafka-configs --alter --delete-config flush.messages",
         )

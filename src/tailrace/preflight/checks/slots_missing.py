@@ -11,6 +11,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.plan.slots import Slots, cores_for
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query
 
@@ -54,11 +55,16 @@ def unread_partitions(query: Query) -> list[str]:
 def _ways_out(query: Query) -> list[str]:
     if query.slots is None:
         return []
-    needed = query.slots.required + query.capacity.taken
-    ways = [f"--master 'local[{needed}]'" if query.master.startswith("local") else f"executors with {needed} cores"]
-    source = query.slots.stages[0]
-    each = (query.capacity.free - source) // query.shuffles if query.shuffles else 0
-    pinned = query.saved is not None and query.saved.shuffle_partitions is not None
-    if each > 0 and not pinned:
-        ways.append(f"--shuffle-partitions {each}")
+    cores = cores_for(query.slots.required + query.capacity.taken, query.settings)
+    ways = [f"--master 'local[{cores}]'" if query.master.startswith("local") else f"executors with {cores} cores"]
+    each = _fitting_partitions(query, query.slots)
+    if each > 0:
+        pinned = query.saved is not None and query.saved.shuffle_partitions is not None
+        ways.append(f"--shuffle-partitions {each}" + (" with a fresh checkpoint: --checkpoint DIR" if pinned else ""))
     return [*ways, "--mode microbatch"]
+
+
+def _fitting_partitions(query: Query, slots: Slots) -> int:
+    """The most tasks that each shuffle may have; those whose number the query says itself keep theirs."""
+    following = query.shuffles - slots.fixed_shuffles
+    return (query.capacity.free - slots.stages[0] - slots.fixed) // following if following else 0

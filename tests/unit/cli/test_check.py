@@ -1,0 +1,99 @@
+"""What `tailrace check` says and how it ends, with nothing behind it. Real checks: tests/e2e."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.cli.app import _run
+from tailrace.errors import JavaMissing
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.preflight.finding import Finding, advice, error, warning
+from tailrace.preflight.report import CheckReport, Link, When
+
+Capture = pytest.CaptureFixture[str]
+LINKS = (Link("topic to task", 0.5, "measured"), Link("pause", 300.0, "measured", When.CHECKPOINT))
+TITLE = "limit cannot run in real time, which is a sentence that is far longer than eighty columns are wide"
+ERROR = error("OPERATOR_REFUSED", TITLE, why="Spark says so", fix="where(...)", where="fraud.py:8 (limit)")
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = ()) -> int:
+    """Check a pipeline with nothing behind it; return the exit code."""
+    Path("cli_check.py").write_text(
+        'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
+        'tr.KafkaSink("out"))\n'
+    )
+    monkeypatch.delitem(sys.modules, "cli_check", raising=False)
+    report = CheckReport("fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode")
+    monkeypatch.setattr("tailrace.runtime.check.check_pipeline", lambda *_: report)
+    return _run(["check", "cli_check.py", *arguments])
+
+
+def test_a_report_is_a_table_the_chain_and_the_findings(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(monkeypatch, ERROR) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "tasks    read the topics      8",
+        "         after shuffle 1     20",
+        "         after shuffle 2     20",
+        "         together            48 of 2 slots, for as long as it runs; micro-batch needs 1",
+        "latency  every record: about 0.5 ms (topic to task 0.5)",
+        "         at a checkpoint: about 300 ms (pause 300)",
+        "progress /c, format 2: either mode",
+        f"error    {TITLE} [OPERATOR_REFUSED]",
+        "  at:    fraud.py:8 (limit)",
+        "  why:   Spark says so",
+        "  fix:   where(...)",
+        "fraud cannot run in real time: 1 error, 0 warnings, 0 advice",
+    ]
+
+
+@pytest.mark.parametrize("make", [warning, advice])
+def test_warnings_and_advice_alone_end_with_0(capsys: Capture, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    assert checked(monkeypatch, make("SOME_CODE", "something", why="so", fix="this")) == 0
+    assert "fraud runs in real time: 0 errors" in capsys.readouterr().err
+
+
+def test_data_goes_to_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(monkeypatch, ERROR, arguments=("--json",)) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert told["mode"] == "realtime"
+    assert told["slots"] == {"stages": [8, 20, 20], "required": 48, "available": 2}
+    assert told["findings"] == [
+        {
+            "code": "OPERATOR_REFUSED",
+            "severity": "error",
+            "title": TITLE,
+            "why": "Spark says so",
+            "fix": "where(...)",
+            "where": "fraud.py:8 (limit)",
+        }
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("missing.py",), ("missing.py", "--json"), ("x.py", "--checkpoint-every", "?")])
+def test_what_cannot_be_checked_ends_with_2(capsys: Capture, arguments: tuple[str, ...]) -> None:
+    assert _run(["check", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert "error:" in shown.err
+    if "--json" in arguments:
+        assert json.loads(shown.out)["ok"] is None
+
+
+def test_a_machine_that_lacks_something_cannot_check(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> CheckReport:
+        raise JavaMissing("no Java was found")
+
+    Path("cli_check.py").write_text(
+        'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
+        'tr.KafkaSink("out"))\n'
+    )
+    monkeypatch.delitem(sys.modules, "cli_check", raising=False)
+    monkeypatch.setattr("tailrace.runtime.check.check_pipeline", fail)
+    assert _run(["check", "cli_check.py"]) == 2
+    assert "no Java was found" in capsys.readouterr().err
