@@ -17,6 +17,7 @@ from tailrace.errors import (
     CheckpointError,
     CheckpointForeign,
     CheckpointFormatOld,
+    CheckpointOutgrown,
     DefinitionError,
     KafkaError,
     OptionRefused,
@@ -33,6 +34,7 @@ from tailrace.preflight.checks import (
     broker_unreachable,
     checkpoint_foreign,
     checkpoint_format,
+    checkpoint_outgrown,
     checkpoint_partitions,
     setting_unworkable,
     slots_missing,
@@ -51,6 +53,7 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_partitions.CODE: SettingRefused,
     checkpoint_format.CODE: CheckpointFormatOld,
     checkpoint_foreign.CODE: CheckpointForeign,
+    checkpoint_outgrown.CODE: CheckpointOutgrown,
     broker_unreachable.CODE: BrokerUnreachable,
 }
 
