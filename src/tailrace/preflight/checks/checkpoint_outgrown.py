@@ -23,7 +23,7 @@ def check(query: Query) -> Iterator[Finding]:
     if len(saved.offsets) != len(query.reads):
         yield error(
             CODE,
-            f"this query has another number of sources than its checkpoint: {len(query.reads)}, not {len(saved.offsets)}",
+            f"it has another number of sources than its checkpoint: {len(query.reads)}, not {len(saved.offsets)}",
             why="a checkpoint keeps offsets by position, so sources can be neither added nor removed",
             fix="a fresh checkpoint for the changed query: --checkpoint DIR",
         )
