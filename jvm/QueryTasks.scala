@@ -20,6 +20,17 @@ class QueryTasks(query: StreamingQuery) {
     Array(stage.numTasks, started, stage.numCompleteTasks)
   }.toArray
 
+  /** Whether a task of the query is at work, also one that is about to end because the query was stopped. */
+  def atWork: Boolean = {
+    val tracker = context.statusTracker
+    tracker
+      .getJobIdsForGroup(query.runId.toString)
+      .flatMap(tracker.getJobInfo)
+      .flatMap(_.stageIds)
+      .flatMap(tracker.getStageInfo)
+      .exists(_.numActiveTasks > 0)
+  }
+
   /** The partitions whose tasks have no slot; nothing where all have one, or nothing runs right now. */
   def unread: Array[String] = running.headOption match {
     case Some((stage, _)) =>

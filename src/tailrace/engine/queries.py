@@ -95,6 +95,11 @@ def has_running_tasks(query: StreamingQuery) -> bool:
     return any(stage.started > stage.done for stage in running_stages(query))
 
 
+def has_tasks_at_work(query: StreamingQuery) -> bool:
+    """Whether any task of a query is at work, also one that is about to end because the query was stopped."""
+    return bool(_tasks(query).atWork())
+
+
 def _tasks(query: StreamingQuery) -> Any:
     return running_jvm().org.apache.spark.sql.tailrace.QueryTasks(query._jsq)
 

@@ -17,6 +17,7 @@ from tailrace.errors import (
     CheckpointError,
     CheckpointForeign,
     CheckpointFormatOld,
+    CheckpointOutgrown,
     DefinitionError,
     KafkaError,
     OptionRefused,
@@ -29,10 +30,12 @@ from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import ClientConfig, TopicFacts, partition_counts, topic_facts
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots, count_slots
+from tailrace.plan.sources import QueryTopics
 from tailrace.preflight.checks import (
     broker_unreachable,
     checkpoint_foreign,
     checkpoint_format,
+    checkpoint_outgrown,
     checkpoint_partitions,
     setting_unworkable,
     slots_missing,
@@ -43,7 +46,6 @@ from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
 from tailrace.runtime.options import RunOptions
-from tailrace.runtime.source_frame import record_schema
 
 _RAISED: Mapping[str, type[TailraceError]] = {
     slots_missing.CODE: SlotsMissing,
@@ -51,6 +53,7 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_partitions.CODE: SettingRefused,
     checkpoint_format.CODE: CheckpointFormatOld,
     checkpoint_foreign.CODE: CheckpointForeign,
+    checkpoint_outgrown.CODE: CheckpointOutgrown,
     broker_unreachable.CODE: BrokerUnreachable,
 }
 
@@ -81,8 +84,6 @@ class Candidate:
 def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str) -> Candidate:
     """A pipeline on a session of its own; what the user's function adds to the plan remembers its line."""
     try:
-        for source in pipeline.sources:
-            record_schema(source)  # what Spark's parser does not read is told with the source's name
         with engine.recorded_lines(own):
             frame = pipeline_frame(pipeline, own, bootstrap_servers)
     except PySparkException as refused:
@@ -131,6 +132,11 @@ def writer_identity(told: engine.WriterSettings, options: RunOptions) -> Identit
             fix='.queryName("payments") or .option("checkpointLocation", DIR) on the writer',
         )
     return Identity(name or "query", location or default_location(name or "query"))
+
+
+def writer_owner(identity: Identity, topics: QueryTopics, told: engine.WriterSettings) -> Owner:
+    """Whose a writer's checkpoint is."""
+    return Owner(identity.name, topics.names, told.options.get("topic", told.format))
 
 
 def refuse_pipelines_options(options: RunOptions) -> None:

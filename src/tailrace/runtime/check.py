@@ -1,6 +1,6 @@
 """Checking a query without starting it: nothing runs, nothing is written, no topic is made."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
-from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.checkpoint import Checkpoint, default_location
 from tailrace.errors import BrokerUnreachable, DefinitionError, TailraceError, ToolchainError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
@@ -29,9 +29,10 @@ from tailrace.runtime.candidate import (
     saved_in,
     writer_candidate,
     writer_identity,
+    writer_owner,
 )
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
-from tailrace.runtime.pipeline_topics import PipelineTopics
+from tailrace.runtime.pipeline_topics import PipelineTopics, total_partitions
 from tailrace.runtime.query_session import query_session, refuse_connect, spark_for
 from tailrace.runtime.source_frame import record_schema
 
@@ -91,20 +92,19 @@ def check_pipeline(
     topics = PipelineTopics(pipeline, servers)
     beforehand.ask(topics.require_sink)
     sources = None if beforehand.silent else beforehand.ask(topics.sources)
-    spark, ours = spark_for(options, _total(sources), announce)
+    spark, ours = spark_for(options, total_partitions(sources), announce)
     if sources is None and topics.only_spark_connects:
         sources = beforehand.ask(lambda: topics.sources_by(spark))
     location = Checkpoint(options.checkpoint or default_location(pipeline.name))
-    names = sorted({name for counts in sources or () for name in counts} or set(topics.named))
-    saved = beforehand.ask(lambda: saved_in(location, Owner(pipeline.name, tuple(names), pipeline.sink.in_words)))
-    own = query_session(spark, options, location, _total(sources))
+    saved = beforehand.ask(lambda: saved_in(location, topics.owner(sources)))
+    own = query_session(spark, options, location, total_partitions(sources))
     query = beforehand.ask(
         lambda: facts(
             pipeline_candidate(pipeline, own, servers),
             own,
             options,
             saved,
-            _total(sources),
+            total_partitions(sources),
             reachable=not beforehand.silent,
         )
     )
@@ -141,8 +141,7 @@ def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
     if not beforehand.silent:
         beforehand.ask(lambda: require_sink_topic(told))
     checkpoint = Checkpoint(identity.location)
-    owner = Owner(identity.name, topics.names, told.options.get("topic", told.format))
-    saved = beforehand.ask(lambda: saved_in(checkpoint, owner))
+    saved = beforehand.ask(lambda: saved_in(checkpoint, writer_owner(identity, topics, told)))
     own = query_session(frame.sparkSession, options, checkpoint, topics.total)
     candidate = writer_candidate(writer, own, identity.name, options.mode)
     query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
@@ -173,11 +172,6 @@ class Beforehand:
     def silent(self) -> bool:
         """Whether a broker did not answer: it is not waited for again."""
         return any(finding.code == BrokerUnreachable.code for finding in self.findings)
-
-
-def _total(sources: Sequence[Mapping[str, int]] | None) -> int | None:
-    """The partitions of all sources."""
-    return sum(sum(counts.values()) for counts in sources) if sources is not None else None
 
 
 def _require_stream(frame: DataFrame) -> None:

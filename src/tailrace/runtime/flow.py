@@ -56,7 +56,8 @@ class Flow:
         waiting = sum(stage.waiting for stage in stages)
         if waiting:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since
-        elif stages:  # without any, it is between two batches, which says nothing
+        elif stages and not any(stage.done for stage in stages):
+            # Between two batches there are none; at the end of one those that have waited run for a moment.
             self._waiting_since = None
         if latest is not None and latest.get("batchId") != self._batch:
             self._note_batch(latest)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from tailrace.checkpoint import Owner
 from tailrace.engine import create_kafka_topic, kafka_partitions
 from tailrace.errors import KafkaError, OptionRefused, TopicMissing
 from tailrace.kafka.client import client_config
@@ -28,6 +29,11 @@ Partitions = Mapping[str, int]
 """Topics and their numbers of partitions."""
 
 
+def total_partitions(sources: Sequence[Partitions] | None) -> int | None:
+    """The partitions of all sources together; None where they are not known."""
+    return sum(sum(counts.values()) for counts in sources) if sources is not None else None
+
+
 class PipelineTopics:
     """The topics of one pipeline.
 
@@ -45,6 +51,11 @@ class PipelineTopics:
     def named(self) -> tuple[str, ...]:
         """The topics that the sources name; those of a pattern are not among them."""
         return tuple(name for source in self.pipeline.sources for name in source.topic_names)
+
+    def owner(self, sources: Sequence[Partitions] | None) -> Owner:
+        """Whose a checkpoint of the pipeline is; by the topics that are there, or else by those that it names."""
+        names = {name for counts in sources or () for name in counts} or set(self.named)
+        return Owner(self.pipeline.name, tuple(sorted(names)), self.pipeline.sink.in_words)
 
     @property
     def only_spark_connects(self) -> bool:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
-from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_running_tasks, malformed_in_all
+from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_tasks_at_work, malformed_in_all
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
@@ -209,7 +209,7 @@ class RunningQuery:
     def _await_last_counts(self) -> None:
         """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
-        while self._counts and has_running_tasks(self.query) and time.monotonic() < deadline:
+        while self._counts and has_tasks_at_work(self.query) and time.monotonic() < deadline:
             time.sleep(0.05)
         for counts in self._counts:
             counts.settle()

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
-from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.checkpoint import Checkpoint, default_location
 from tailrace.errors import DefinitionError, OptionRefused, TailraceError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
@@ -29,11 +29,12 @@ from tailrace.runtime.candidate import (
     saved_in,
     writer_candidate,
     writer_identity,
+    writer_owner,
 )
 from tailrace.runtime.confirm import confirm
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
-from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning
+from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning, total_partitions
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
 from tailrace.runtime.source_frame import record_schema
@@ -124,15 +125,11 @@ def start_pipeline(
     topics.require_sink()
     sources = topics.sources()
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
-    names = sorted({name for counts in sources or () for name in counts} or set(topics.named))
-    owner = Owner(pipeline.name, tuple(names), pipeline.sink.in_words)
-    checkpoint.acquire(owner)
+    checkpoint.acquire(topics.owner(sources))
     try:
-        partitions = sum(sum(counts.values()) for counts in sources) if sources is not None else None
-        spark, ours = spark_for(options, partitions, announce)
+        spark, ours = spark_for(options, total_partitions(sources), announce)
         if sources is None:
             sources = topics.sources_by(spark)
-            partitions = sum(sum(counts.values()) for counts in sources)
         schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
         topics.require_dead_letters(spark, announce)
         if not private and checkpoint.is_fresh():
@@ -145,7 +142,7 @@ def start_pipeline(
             spark,
             options,
             checkpoint,
-            partitions,
+            total_partitions(sources),
             rebuild=ours,
         )
     except BaseException:
@@ -175,7 +172,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     topics = query_topics(frame)
     require_sink_topic(told)
     checkpoint = Checkpoint(identity.location)
-    checkpoint.acquire(Owner(identity.name, topics.names, told.options.get("topic", told.format)))
+    checkpoint.acquire(writer_owner(identity, topics, told))
     try:
         return _start(
             lambda on, mode: writer_candidate(writer, on, identity.name, mode),

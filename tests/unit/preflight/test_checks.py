@@ -155,9 +155,9 @@ FOUND = (
         ("local[8]",),
     ),
     Found(
-        "CHECKPOINT_FOREIGN", Severity.ERROR,
+        "CHECKPOINT_OUTGROWN", Severity.ERROR,
         {"saved": Saved("/c", 2, offsets=("{}", "{}"))}, ({"saved": Saved("/c", 2, offsets=("{}",))},),
-        ("has 2 sources and this query 1",),
+        ("another number of sources than its checkpoint: 1, not 2",),
     ),
     Found(
         "REALTIME_NOT_NEEDED", Severity.ADVICE,

@@ -94,7 +94,7 @@ def watching(query: FakeQuery) -> Any:
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
-    monkeypatch.setattr(running, "has_running_tasks", lambda _query: False)
+    monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: False)
     monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
 
 
@@ -193,7 +193,7 @@ def test_counts_that_cannot_be_asked_for_any_more_do_not_hide_the_rest() -> None
 
 def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([True, True, False])
-    monkeypatch.setattr(running, "has_running_tasks", lambda _query: next(answers))
+    monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: next(answers))
     query, checkpoint = FakeQuery(1), FakeCheckpoint()
     run(query, [FakeCounts()], checkpoint).stop()
     assert next(answers, None) is None

@@ -17,15 +17,7 @@ CODE = "CHECKPOINT_FOREIGN"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare the owner, and the sources, with the query."""
-    others = len(query.saved.offsets) if query.saved is not None else 0
-    if query.saved is not None and not query.saved.belongs_to and others and query.reads and others != len(query.reads):
-        yield error(
-            CODE,
-            f"the checkpoint {query.saved.location} has {others} sources and this query {len(query.reads)}",
-            why="offsets are kept by the order of the sources, so that they would be taken for each other's",
-            fix="a fresh checkpoint for the changed query: --checkpoint DIR",
-        )
+    """Compare the owner with the query."""
     if query.saved is not None and query.saved.belongs_to:
         yield error(
             CODE,
