@@ -1,19 +1,44 @@
 package org.apache.spark.sql.execution.python.tailrace
 
-import java.util.concurrent.ArrayBlockingQueue
+import java.util.ArrayDeque
+import java.util.concurrent.TimeUnit.MILLISECONDS
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.collection.mutable
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.InternalRow
 
+/** A row on its way to a Python worker and back. */
+private[tailrace] final class Waiting(val row: InternalRow, val arrivedNs: Long) {
+  var handedNs = 0L
+
+  /** How often it went to a worker all by itself, because one had ended over it. */
+  var attempts = 0
+}
+
 /**
- * Rows as they arrive. A thread of its own awaits the next one, so that a reader can tell what is there already from
- * what it would have to wait for. Rows must not be reused by whoever makes them.
+ * Rows as they arrive, and those that a Python worker has and has not answered.
+ *
+ * A thread of its own awaits the next row, so that whoever takes a group of them can tell what is there already from what it
+ * would have to wait for. Where a worker ends, what it left unanswered is handed to the next one. Rows must not be reused by
+ * whoever makes them.
  */
-private[tailrace] class Arrived(rows: Iterator[InternalRow], context: TaskContext) extends Iterator[InternalRow] {
+private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: TaskContext, limit: Int) {
   import Arrived._
 
-  private val queue = new ArrayBlockingQueue[AnyRef](Capacity)
-  private var head: AnyRef = _
+  private val lock = new ReentrantLock
+  private val change = lock.newCondition()
+  private val space = lock.newCondition()
+  private val fresh = new ArrayDeque[Waiting]
+  private val again = new ArrayDeque[Waiting]
+  private val handed = new ArrayDeque[Waiting]
+
+  /** How many rows of each group that is on its way are unanswered. */
+  private val groups = new ArrayDeque[Integer]
+  private var ended = false
+  private var failure: Option[Throwable] = None
+  private var answeredNs = 0L
   private val pump = new Thread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
 
   // It runs before the listeners of what the rows come from, which free what a row may still be read from.
@@ -24,67 +49,150 @@ private[tailrace] class Arrived(rows: Iterator[InternalRow], context: TaskContex
   pump.setDaemon(true)
   pump.start()
 
-  /** Whether there is a row without waiting. */
-  def isReady: Boolean = {
-    if (head == null) head = queue.poll()
-    head.isInstanceOf[InternalRow]
+  /** Groups for one worker; closed when that worker has ended. */
+  final class Feed {
+    private var open = true
+
+    /** What has arrived, one row at least; None after the last, or when it was closed. */
+    def next(): Option[Seq[Waiting]] = locked {
+      while (!isNext) {
+        if (fresh.isEmpty || !again.isEmpty) change.await() else change.awaitNanos(patienceNs)
+      }
+      if (!open) None
+      else if (!again.isEmpty) Some(handAlone())
+      else if (!fresh.isEmpty) Some(hand())
+      else {
+        failure.foreach(throw _)
+        None
+      }
+    }
+
+    def close(): Unit = locked {
+      open = false
+      change.signalAll()
+    }
+
+    /**
+     * A row that is tried again goes alone, so that it is known which one a worker ends over. Otherwise rows wait while
+     * two groups are under way, and gather; but not for long, as some functions take several groups before they answer.
+     */
+    private def isNext: Boolean =
+      if (!open) true
+      else if (!again.isEmpty) handed.isEmpty
+      else if (!fresh.isEmpty) groups.size < UnderWay || patienceNs <= 0
+      else ended
+
+    private def patienceNs: Long = fresh.peek().arrivedNs + PatienceNs - System.nanoTime()
   }
 
-  /** Whether there is a row, now or later. */
-  override def hasNext: Boolean = {
-    if (head == null) head = queue.take()
-    head match {
-      case ended: Ended =>
-        ended.failure.foreach(throw _)
-        false
-      case _ => true
+  /** The rows that an answer of so many is for, in order. */
+  def answered(count: Int): Seq[Waiting] = locked {
+    val taken = new mutable.ArrayBuffer[Waiting](count)
+    while (taken.length < count && !handed.isEmpty) taken += handed.poll()
+    var left = count
+    while (left > 0 && !groups.isEmpty) {
+      val open = groups.poll() - left
+      left = if (open > 0) { groups.addFirst(open); 0 } else -open
+    }
+    answeredNs = System.nanoTime()
+    change.signalAll()
+    taken.toSeq
+  }
+
+  /** The row that so many unanswered ones lie before. */
+  def unanswered(at: Int): Option[Waiting] = locked {
+    val all = handed.iterator()
+    var skipped = 0
+    while (skipped < at && all.hasNext) {
+      all.next()
+      skipped += 1
+    }
+    if (all.hasNext) Some(all.next()) else None
+  }
+
+  /** How long a worker has had rows without answering any. */
+  def unansweredForNs: Long = locked {
+    if (handed.isEmpty) 0L else System.nanoTime() - math.max(answeredNs, handed.peek().handedNs)
+  }
+
+  /**
+   * A worker has ended: its rows are to be handed to the next one. Where it was over a single row that has been tried alone
+   * so often, that row is given back instead.
+   */
+  def takeBack(attempts: Int): Option[Waiting] = locked {
+    groups.clear()
+    if (handed.size == 1 && handed.peek().attempts >= attempts) {
+      Some(handed.poll())
+    } else {
+      while (!handed.isEmpty) again.addFirst(handed.pollLast())
+      None
     }
   }
 
-  override def next(): InternalRow = {
-    if (!hasNext) Iterator.empty.next()
-    val row = head.asInstanceOf[InternalRow]
-    head = null
-    row
+  private def handAlone(): Seq[Waiting] = {
+    val one = again.poll()
+    one.attempts += 1
+    handOver(Seq(one))
+  }
+
+  private def hand(): Seq[Waiting] = {
+    val group = new mutable.ArrayBuffer[Waiting](math.min(limit, fresh.size))
+    while (group.length < limit && !fresh.isEmpty) group += fresh.poll()
+    space.signal()
+    handOver(group.toSeq)
+  }
+
+  private def handOver(group: Seq[Waiting]): Seq[Waiting] = {
+    val now = System.nanoTime()
+    group.foreach { each =>
+      each.handedNs = now
+      handed.add(each)
+    }
+    groups.add(group.length)
+    group
   }
 
   private def await(): Unit = {
     TaskContext.setTaskContext(context)
     try {
-      val failure =
+      val failed =
         try {
-          rows.foreach(queue.put)
+          rows.foreach(arrive)
           None
         } catch {
+          case interrupted: InterruptedException => throw interrupted
           case failed: Throwable => Some(failed)
         }
-      queue.put(Ended(failure))
+      locked {
+        failure = failed
+        ended = true
+        change.signalAll()
+      }
     } catch {
       case _: InterruptedException => // the task has ended, and nobody reads any more
     } finally TaskContext.unset()
+  }
+
+  private def arrive(row: InternalRow): Unit = locked {
+    while (fresh.size >= Capacity) space.await()
+    fresh.add(new Waiting(row, System.nanoTime()))
+    change.signal()
+  }
+
+  private def locked[T](work: => T): T = {
+    lock.lockInterruptibly()
+    try work
+    finally lock.unlock()
   }
 }
 
 private[tailrace] object Arrived {
 
-  /** So many rows may wait: enough for the largest useful batch, little enough to push back where Python is slow. */
+  /** So many rows may wait: enough for the largest useful group, little enough to push back where Python is slow. */
   private val Capacity = 8192
 
-  private case class Ended(failure: Option[Throwable])
+  /** Groups on their way to a worker: one that it works on, and one that is there when it is done. */
+  private val UnderWay = 2
 
-  /** What has arrived, group by group: each is what is there when it is asked for, one row at least. */
-  def groups[T](arrived: Arrived, rows: Iterator[T], limit: Int): Iterator[Iterator[T]] = new Iterator[Iterator[T]] {
-    override def hasNext: Boolean = rows.hasNext
-
-    override def next(): Iterator[T] = new Iterator[T] {
-      private var taken = 0
-
-      override def hasNext: Boolean = if (taken == 0) rows.hasNext else taken < limit && arrived.isReady
-
-      override def next(): T = {
-        taken += 1
-        rows.next()
-      }
-    }
-  }
+  private val PatienceNs = MILLISECONDS.toNanos(10)
 }

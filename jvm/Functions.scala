@@ -1,20 +1,22 @@
 package org.apache.spark.sql.execution.python.tailrace
 
+import java.{util => ju}
+
 import scala.jdk.CollectionConverters._
 
-import net.razorvine.pickle.Unpickler
+import net.razorvine.pickle.{Pickler, Unpickler}
 
 import org.apache.spark.TaskContext
-import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType}
+import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonFunction}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, GenericInternalRow, PythonUDF, UnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, GenericInternalRow, JoinedRow, Literal, UnsafeProjection}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
+import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.metric.SQLMetric
-import org.apache.spark.sql.execution.python.{ArrowPythonRunner, ArrowPythonWithNamedArgumentRunner, BatchEvalPythonExec, EvalPythonEvaluatorFactory, EvaluatePython, PythonUDFWithNamedArgumentsRunner}
-import org.apache.spark.sql.execution.python.EvalPythonExec.ArgumentMetadata
+import org.apache.spark.sql.execution.python.{EvaluatePython}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.types.{DataType, StructField, StructType, UserDefinedType}
-import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch}
+import org.apache.spark.sql.types._
+import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, ColumnVector}
 
 /** What every kind of function needs to know. */
 private[tailrace] case class Facts(
@@ -22,8 +24,21 @@ private[tailrace] case class Facts(
     output: Seq[Attribute],
     timeZone: String,
     largeTypes: Boolean,
+    conf: Map[String, String],
     metrics: Map[String, SQLMetric],
-    artifacts: Option[String])
+    artifacts: Option[String],
+    run: PythonRun)
+
+/** How Python functions are to run in one query. */
+case class PythonRun(half: Array[Byte], limitMs: Long, failed: FailedRecords, costs: FunctionCosts)
+
+/** An answer of a worker: results of so many rows, in order, or what went wrong with one. */
+private[tailrace] trait Answer {
+  def size: Int
+  def result(at: Int): InternalRow
+  def failure(at: Int): Option[String]
+  def pythonNs: Seq[Long]
+}
 
 /**
  * Python functions over the rows of a partition, by Spark's own workers. What has arrived is sent at once, never more is
@@ -34,158 +49,294 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   /** The functions' names. */
   def names: Seq[String]
 
+  /** How rows go to Python, in words. */
+  def path: String
+
+  /** How to know the record that a row came from. */
+  protected def origin: Option[Origin]
+
   protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow]
 
   override def apply(objects: Iterator[Any]): Iterator[Any] = {
     val context = TaskContext.get()
     val toUnsafe = UnsafeProjection.create(facts.read.map(_.dataType).toArray)
     val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy(): InternalRow)
-    results(new Arrived(rows, context), context)
+    results(new Arrived(rows, context, limit), context)
   }
 
-  protected def limit: Int = {
+  /** The most rows in one call. */
+  private def limit: Int = {
     val most = SQLConf.get.arrowMaxRecordsPerBatch
-    if (most > 0) most else Int.MaxValue
+    if (most > 0) math.min(most, Functions.Most) else Functions.Most
   }
+
+  protected def supervised[A](arrived: Arrived, context: TaskContext, limitMs: Long)(
+      start: (Arrived#Feed, WorkerProcess) => Iterator[A]): Iterator[A] = {
+    val failed = new Failed
+    new Supervised[A](
+      arrived,
+      context,
+      limitMs,
+      start,
+      () => names.foreach(name => facts.run.costs.count(name)(_.replaced += 1)),
+      (row, why) => failed.handle(Failure(names.mkString(", "), why, ""), row))
+  }
+
+  /** Does what the pipeline wants with the records of rows that failed. */
+  protected final class Failed {
+    private val project = origin.map(known => UnsafeProjection.create(Seq[Expression](known.struct), facts.read))
+    private val reader = OriginReader(origin.map(_.names).getOrElse(Nil))
+
+    def handle(failure: Failure, waiting: Waiting): Unit = {
+      names.find(_ == failure.function).orElse(names.headOption).foreach(name => facts.run.costs.count(name)(_.failed += 1))
+      facts.run.failed.handle(failure, project.map(_(waiting.row).getStruct(0, reader.names.length)), reader)
+    }
+  }
+
+  protected def count(rows: Seq[Waiting], pythonNs: Seq[Long]): Unit = if (rows.nonEmpty) {
+    val now = System.nanoTime()
+    val waited = rows.iterator.map(row => row.handedNs - row.arrivedNs).sum
+    names.zipWithIndex.foreach { case (name, at) =>
+      facts.run.costs.count(name) { cost =>
+        cost.rows += rows.length
+        cost.calls += 1
+        cost.mostRows = math.max(cost.mostRows, rows.length.toLong)
+        cost.pythonNs += pythonNs.lift(at).getOrElse(0L)
+        cost.waitedNs += waited
+        cost.tripNs += now - rows.head.handedNs
+      }
+    }
+  }
+
+  protected def function(told: Map[String, Any], carried: Seq[PythonFunction]): ChainedPythonFunctions =
+    Carrier.function(facts.run.half, (told + ("conf" -> facts.conf.asJava)).asJava, carried)
+
+  protected def arrowWorker(function: ChainedPythonFunctions, schema: StructType, process: WorkerProcess): Workers.ArrowWorker =
+    // Wrapped in another row, so that Python takes it for a table.
+    new Workers.ArrowWorker(
+      function,
+      StructType(Seq(StructField("struct", schema))),
+      facts.timeZone,
+      facts.largeTypes,
+      facts.conf,
+      facts.metrics,
+      facts.artifacts,
+      process)
+
+  /** A worker's groups, as the runner of one wants them. */
+  protected def groups[T](feed: Arrived#Feed)(make: Seq[Waiting] => T): Iterator[T] =
+    Iterator.continually(feed.next()).takeWhile(_.isDefined).map(group => make(group.get))
+
+  /** An answer in Arrow: what the Python half adds, and after that the columns that functions made. */
+  protected final class ArrowAnswer(batch: ColumnarBatch) extends Answer {
+    private val parts = batch.column(0).asInstanceOf[ArrowColumnVector]
+    private val made = new ColumnarBatch(
+      columns.fields.indices.map(at => parts.getChild(at + Functions.Added): ColumnVector).toArray)
+    made.setNumRows(batch.numRows())
+
+    def columns: StructType = StructType(parts.dataType().asInstanceOf[StructType].fields.drop(Functions.Added))
+
+    override def size: Int = batch.numRows()
+
+    override def result(at: Int): InternalRow = made.getRow(at)
+
+    override def failure(at: Int): Option[String] = note(0, at)
+
+    override def pythonNs: Seq[Long] = note(1, 0).map(_.split(',').toSeq.map(_.toLong)).getOrElse(Nil)
+
+    /** How many rows are done with, where a function makes as many of one as it likes. */
+    def done: Int = note(2, 0).map(_.toInt).getOrElse(0)
+
+    private def note(column: Int, at: Int): Option[String] = {
+      val notes = parts.getChild(column)
+      if (at >= size || notes.isNullAt(at)) None else Some(notes.getUTF8String(at).toString)
+    }
+  }
+}
+
+private[tailrace] object Functions {
+
+  /** The most rows in one call: more would not be cheaper by the row, and the first of them would wait for the last. */
+  val Most = 4096
+
+  /** The columns of an answer that are not the function's. */
+  val Added = 3
 }
 
 /** Functions on columns: each result is joined with the row that it was made of, in order. */
-private[sql] abstract class ColumnFunctions(facts: Facts, udfs: Seq[PythonUDF]) extends Functions(facts) {
-  override def names: Seq[String] = udfs.map(_.name)
+private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends Functions(facts) {
+  override def names: Seq[String] = calls.calls.map(_.name)
 
-  protected def evaluate(
-      functions: Seq[(ChainedPythonFunctions, Long)],
-      arguments: Array[Array[ArgumentMetadata]],
-      groups: Iterator[Iterator[InternalRow]],
-      schema: StructType,
-      context: TaskContext): Iterator[InternalRow]
+  override protected def origin: Option[Origin] = calls.origin
 
-  override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] =
-    new Joined(arrived).createEvaluator().eval(context.partitionId(), arrived)
+  protected def carried: Seq[PythonFunction] = calls.calls.flatMap(_.functions)
 
-  /** Spark's own way to find the arguments and to join results with rows. */
-  private class Joined(arrived: Arrived) extends EvalPythonEvaluatorFactory(facts.read, udfs, facts.output) {
-    override protected def evaluate(
-        functions: Seq[(ChainedPythonFunctions, Long)],
-        arguments: Array[Array[ArgumentMetadata]],
-        rows: Iterator[InternalRow],
-        schema: StructType,
-        context: TaskContext): Iterator[InternalRow] =
-      ColumnFunctions.this.evaluate(functions, arguments, Arrived.groups(arrived, rows, limit), schema, context)
-  }
-}
+  protected def told: Map[String, Any] = Map(
+    "functions" -> calls.calls.map(_.told).asJava,
+    "inputs" -> calls.inputs.map(_.dataType.json).asJava)
 
-/** `@pandas_udf`, `arrow_udf` and `@udf` with Arrow. */
-private[sql] class ArrowFunctions(facts: Facts, udfs: Seq[PythonUDF], evalType: Int, runnerConf: Map[String, String])
-    extends ColumnFunctions(facts, udfs) {
+  protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer]
 
-  override protected def evaluate(
-      functions: Seq[(ChainedPythonFunctions, Long)],
-      arguments: Array[Array[ArgumentMetadata]],
-      groups: Iterator[Iterator[InternalRow]],
-      schema: StructType,
-      context: TaskContext): Iterator[InternalRow] = {
-    val runner = new ArrowPythonWithNamedArgumentRunner(
-      functions,
-      evalType,
-      arguments,
-      schema,
-      facts.timeZone,
-      facts.largeTypes,
-      runnerConf,
-      facts.metrics,
-      facts.artifacts,
-      None) {
-      override protected val pipelinedEnabled: Boolean = true
-    }
-    val expected = facts.output.drop(facts.read.length).map(_.dataType.transformRecursively {
-      case own: UserDefinedType[_] => own.sqlType
-    })
-    runner.compute(groups, context.partitionId(), context).flatMap { batch =>
-      Batches.requireTypes(batch, expected)
-      batch.rowIterator().asScala
-    }
-  }
-}
-
-/** `@udf` without Arrow. */
-private[sql] class PickledFunctions(facts: Facts, udfs: Seq[PythonUDF], binaryAsBytes: Boolean)
-    extends ColumnFunctions(facts, udfs) {
-
-  override protected def evaluate(
-      functions: Seq[(ChainedPythonFunctions, Long)],
-      arguments: Array[Array[ArgumentMetadata]],
-      groups: Iterator[Iterator[InternalRow]],
-      schema: StructType,
-      context: TaskContext): Iterator[InternalRow] = {
-    EvaluatePython.registerPicklers()
-    val pickled = groups.flatMap { group =>
-      BatchEvalPythonExec.getInputIterator(group, schema, limit, binaryAsBytes, -1L, facts.metrics)
-    }
-    val runner = new PythonUDFWithNamedArgumentsRunner(
-      functions,
-      PythonEvalType.SQL_BATCHED_UDF,
-      arguments,
-      facts.metrics,
-      facts.artifacts,
-      None) {
-      override protected val pipelinedEnabled: Boolean = true
-    }
-    val unpickler = new Unpickler
-    val resultType =
-      if (udfs.length == 1) udfs.head.dataType
-      else StructType(udfs.map(udf => StructField("", udf.dataType, udf.nullable)))
-    val fromJava = EvaluatePython.makeFromJava(resultType)
-    val single = new GenericInternalRow(1)
-    runner.compute(pickled, context.partitionId(), context).flatMap { batch =>
-      unpickler.loads(batch).asInstanceOf[java.util.ArrayList[Any]].asScala
-    }.map { result =>
-      facts.metrics("pythonNumRowsReceived") += 1
-      if (udfs.length == 1) {
-        single(0) = fromJava(result)
-        single
-      } else {
-        fromJava(result).asInstanceOf[InternalRow]
+  override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
+    val joined = new JoinedRow
+    val output = UnsafeProjection.create(facts.output, facts.output)
+    val failed = new Failed
+    answers(arrived, context).flatMap { answer =>
+      val rows = arrived.answered(answer.size)
+      count(rows, answer.pythonNs)
+      rows.iterator.zipWithIndex.flatMap { case (waiting, at) =>
+        answer.failure(at) match {
+          case Some(failure) =>
+            failed.handle(Failure.read(failure), waiting)
+            None
+          case None => Some(output(joined(waiting.row, answer.result(at))): InternalRow)
+        }
       }
     }
   }
 }
 
-/** `mapInPandas` and `mapInArrow`. */
+/** `@pandas_udf`, `arrow_udf` and `@udf` with Arrow. */
+private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) extends ColumnFunctions(facts, calls) {
+  override def path: String = "Arrow batches"
+
+  override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
+    val made = function(told ++ Map("way" -> "columns", "kind" -> evalType), carried)
+    // Without an argument there would be nothing to count rows by.
+    val inputs = if (calls.inputs.isEmpty) Seq[Expression](Literal(0)) else calls.inputs
+    val schema = if (calls.inputs.isEmpty) StructType(Seq(StructField("_0", IntegerType))) else calls.schema
+    val expected = calls.calls.map(_.dataType.transformRecursively { case own: UserDefinedType[_] => own.sqlType })
+    supervised[Answer](arrived, context, facts.run.limitMs) { (feed, process) =>
+      val project = UnsafeProjection.create(inputs, facts.read)
+      project.initialize(context.partitionId())
+      val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))
+      var checked = false
+      arrowWorker(made, schema, process).run(fed, context).map { batch =>
+        val answer = new ArrowAnswer(batch)
+        if (!checked) {
+          val types = answer.columns.map(_.dataType)
+          if (!DataType.equalsIgnoreCompatibleCollation(expected, types)) {
+            throw QueryExecutionErrors.arrowDataTypeMismatchError("pandas_udf()", expected, types)
+          }
+          checked = true
+        }
+        answer
+      }
+    }
+  }
+}
+
+/** `@udf` without Arrow. */
+private[sql] class PickledFunctions(facts: Facts, calls: Calls, binaryAsBytes: Boolean) extends ColumnFunctions(facts, calls) {
+  override def path: String = "pickled rows"
+
+  override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
+    EvaluatePython.registerPicklers()
+    val made = function(told + ("way" -> "rows"), carried)
+    val types = calls.calls.map(_.dataType)
+    supervised[Answer](arrived, context, facts.run.limitMs) { (feed, process) =>
+      val project = UnsafeProjection.create(calls.inputs, facts.read)
+      project.initialize(context.partitionId())
+      val message = new RowsMessage(calls.schema, binaryAsBytes)
+      val fed = groups(feed)(group => message.of(group.iterator.map(waiting => project(waiting.row))))
+      val unpickler = new Unpickler
+      val fromJava = types.map(EvaluatePython.makeFromJava)
+      new Workers.PickleWorker(made, facts.metrics, facts.artifacts, process).run(fed, context).flatMap { bytes =>
+        unpickler.loads(bytes).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.iterator.map(new PickledAnswer(_, fromJava))
+      }
+    }
+  }
+}
+
+/** A group of rows as one object for a worker that takes them one by one. */
+private class RowsMessage(schema: StructType, binaryAsBytes: Boolean) {
+  private val types = schema.map(_.dataType).toArray
+  private val asRows = types.exists(EvaluatePython.needConversionInPython)
+
+  // As Spark's own: names of a row's fields are told once, and equal values of other types are no duplicates.
+  private val pickler = new Pickler(/* useMemo = */ asRows, /* valueCompare = */ false)
+
+  def of(rows: Iterator[InternalRow]): Array[Byte] = pickler.dumps(Array[Any](Array[Any](rows.map(toJava).toArray)))
+
+  private def toJava(row: InternalRow): Any =
+    if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
+    else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
+}
+
+/** The results of each function, what went wrong with which row, and how long each function took. */
+private class PickledAnswer(parts: Array[Any], fromJava: Seq[Any => Any]) extends Answer {
+  private val columns = parts(0).asInstanceOf[ju.List[ju.List[Any]]].asScala.toArray
+  private val failures = Option(parts(1).asInstanceOf[ju.Map[Any, String]])
+
+  override def size: Int = columns.head.size
+
+  override def result(at: Int): InternalRow =
+    new GenericInternalRow(Array.tabulate[Any](columns.length)(number => fromJava(number)(columns(number).get(at))))
+
+  override def failure(at: Int): Option[String] = failures.flatMap(all => Option(all.get(at)))
+
+  override def pythonNs: Seq[Long] = parts(2).asInstanceOf[ju.List[Number]].asScala.map(_.longValue()).toSeq
+}
+
+/** `mapInPandas` and `mapInArrow`: as many rows of each as the function likes. */
 private[sql] class MapFunction(
     facts: Facts,
-    function: Seq[(ChainedPythonFunctions, Long)],
+    mapped: PythonFunction,
     name: String,
     made: DataType,
     evalType: Int,
-    runnerConf: Map[String, String])
+    override protected val origin: Option[Origin])
     extends Functions(facts) {
 
   override def names: Seq[String] = Seq(name)
 
+  override def path: String = "Arrow batches"
+
+  /** The columns that the function sees: those of the record's origin are not its own. */
+  private val seen: Seq[Attribute] = facts.read.filterNot(column => origin.exists(_.references.contains(column)))
+
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
-    // Wrapped in another row, so that Python takes it for a table.
-    val rows = arrived.map(row => InternalRow(row))
-    val runner = new ArrowPythonRunner(
-      function,
-      evalType,
-      Array(Array(0)),
-      StructType(Array(StructField("struct", DataTypeUtils.fromAttributes(facts.read)))),
-      facts.timeZone,
-      facts.largeTypes,
-      runnerConf,
-      facts.metrics,
-      facts.artifacts,
-      None) {
-      override protected val pipelinedEnabled: Boolean = true
+    val carried = function(
+      Map(
+        "way" -> "frames",
+        "kind" -> evalType,
+        "limit_s" -> facts.run.limitMs / 1000.0,
+        "output" -> made.json,
+        "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, made).told).asJava),
+      Seq(mapped))
+    val output = UnsafeProjection.create(facts.output, facts.output)
+    val failed = new Failed
+    // A row that makes nothing is not heard of again, so the Python half keeps the time limit here.
+    supervised[ArrowAnswer](arrived, context, limitMs = 0L) { (feed, process) =>
+      done = 0
+      val project = UnsafeProjection.create(seen, facts.read)
+      val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))
+      arrowWorker(carried, DataTypeUtils.fromAttributes(seen), process).run(fed, context).map(new ArrowAnswer(_))
+    }.flatMap { answer =>
+      if (SQLConf.get.pysparkArrowValidateSchema) requireType(answer.columns)
+      finish(arrived, answer)
+      Iterator.range(0, answer.size).flatMap { at =>
+        answer.failure(at) match {
+          case Some("") => None // it only tells how far the function is
+          case Some(failure) =>
+            arrived.unanswered(0).foreach(failed.handle(Failure.read(failure), _))
+            None
+          case None => Some(output(answer.result(at)): InternalRow)
+        }
+      }
     }
-    val toUnsafe = UnsafeProjection.create(facts.output, facts.output)
-    runner.compute(Arrived.groups(arrived, rows, limit), context.partitionId(), context).flatMap { batch =>
-      if (SQLConf.get.pysparkArrowValidateSchema) Batches.requireType(batch, made, evalType)
-      val struct = batch.column(0).asInstanceOf[ArrowColumnVector]
-      val flat = new ColumnarBatch(facts.output.indices.map(struct.getChild).toArray)
-      flat.setNumRows(batch.numRows())
-      flat.rowIterator().asScala
-    }.map(toUnsafe)
   }
+
+  @transient private var done = 0
+
+  /** What the function was done with before it asked for the rows that this answer is about. */
+  private def finish(arrived: Arrived, answer: ArrowAnswer): Unit = if (answer.done > done) {
+    count(arrived.answered(answer.done - done), answer.pythonNs)
+    done = answer.done
+  }
+
+  private def requireType(actual: StructType): Unit =
+    if (!DataType.equalsIgnoreCompatibleNullability(from = actual, to = made)) {
+      throw QueryExecutionErrors.arrowDataTypeMismatchError(PythonEvalType.toString(evalType), Seq(made), Seq(actual))
+    }
 }

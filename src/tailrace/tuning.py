@@ -54,6 +54,13 @@ SETTINGS: tuple[Setting, ...] = (
         "2.44, 3.51 ms with Spark's own (benchmarks/results/engines-warm)",
     ),
     Setting(
+        "spark.python.unix.domain.socket.enabled",
+        "true",
+        Scope.CONTEXT,
+        "Rows go to Python workers and back through a socket of the operating system's own instead of one of the network's.",
+        "TO BE MEASURED",
+    ),
+    Setting(
         "spark.ui.liveUpdate.period",
         "0ms",
         Scope.CONTEXT,
@@ -115,27 +122,6 @@ SETTINGS: tuple[Setting, ...] = (
         Scope.QUERY,
         "A checkpoint then writes what changed instead of whole snapshots.",
         "as Spark's own default in real time, here in micro-batch too",
-    ),
-    Setting(
-        "spark.sql.execution.pandas.udf.buffer.size",
-        "4",
-        Scope.REALTIME,
-        "What has arrived for a Python function leaves at once, whatever its size, and so do the results.",
-        "without it rows wait in buffers of 64 KiB",
-    ),
-    Setting(
-        "spark.sql.execution.python.udf.buffer.size",
-        "4",
-        Scope.REALTIME,
-        "The same for functions without Arrow.",
-        "without it rows wait in buffers of 64 KiB",
-    ),
-    Setting(
-        "spark.sql.execution.python.udf.maxRecordsPerBatch",
-        "1",
-        Scope.REALTIME,
-        "Spark's Python worker gathers so many results of a function without Arrow before it writes any.",
-        "without it results wait for 100 rows",
     ),
     Setting(
         "spark.sql.unionOutputPartitioning",

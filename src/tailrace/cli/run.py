@@ -139,7 +139,7 @@ def _sources(pipeline: Pipeline) -> str:
 def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
     """The records that could not be read, and where they are now."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
-    where = f"now in {pipeline.dead_letter_topic}" if pipeline.dead_letter_topic else "dropped"
+    where = f"now in {pipeline.dead_letter_topic}" if pipeline.malformed == "dead-letter" else "dropped"
     total = sum(counts.values())
     return f"{total:,} {'record' if total == 1 else 'records'} could not be read ({reasons}): {where}"
 

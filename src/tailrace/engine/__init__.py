@@ -4,6 +4,12 @@ With ``spark_session.py`` this package is the only door to the JVM. Everything t
 PySpark object; no py4j object leaves it.
 """
 
+from tailrace.engine.functions import (
+    DeadLetterBox,
+    FunctionCost,
+    FunctionCosts,
+    carry_python,
+)
 from tailrace.engine.plans import (
     Call,
     Examined,
@@ -38,7 +44,6 @@ from tailrace.engine.records import (
 from tailrace.engine.sessions import (
     Capacity,
     capacity,
-    carry_python,
     clone_session,
     explicit_settings,
     has_kafka_connector,
@@ -63,7 +68,10 @@ __all__ = [
     "BatchWatch",
     "Call",
     "Capacity",
+    "DeadLetterBox",
     "Examined",
+    "FunctionCost",
+    "FunctionCosts",
     "Operator",
     "RecordCheck",
     "RecordCounts",

@@ -33,11 +33,6 @@ def clone_session(spark: SparkSession) -> SparkSession:
     return SparkSession(spark.sparkContext, classic_of(spark).cloneSession())
 
 
-def carry_python(spark: SparkSession) -> None:
-    """Let real-time queries of a session run Python functions, by Spark's own workers, on what has arrived."""
-    jvm_of(spark).org.apache.spark.sql.execution.python.tailrace.RealTimePython.install(classic_of(spark))
-
-
 def explicit_settings(spark: SparkSession) -> dict[str, str]:
     """Every setting that was set on a session or its context, by anyone; defaults are not among them."""
     settings: Any = spark.conf.getAll

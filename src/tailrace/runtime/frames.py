@@ -28,8 +28,18 @@ def pipeline_frame(
     spark: SparkSession,
     bootstrap_servers: str,
     bounds: Sequence[Mapping[str, str]] | None = None,
+    *,
+    carries_python: bool,
 ) -> PipelineFrame:
-    """The rows that a pipeline writes: a stream, or a batch over the given offsets of each source."""
+    """The rows that a pipeline writes: a stream, or a batch over the given offsets of each source.
+
+    Args:
+        pipeline: The pipeline.
+        spark: The session of this query.
+        bootstrap_servers: The brokers.
+        bounds: The offsets of a batch.
+        carries_python: Whether the engine runs its Python functions on that session.
+    """
     made = [
         source_frame(pipeline, source, spark, bootstrap_servers, bounds[number] if bounds is not None else None)
         for number, source in enumerate(pipeline.sources)
@@ -51,7 +61,7 @@ def pipeline_frame(
     for source, (_, counted) in zip(pipeline.sources, made, strict=True):
         _require_one_use(pipeline, source, counted.uses(result))
     if pipeline.lineage:
-        result = carry_lineage(result)
+        result = carry_lineage(result, python=carries_python)
     counts = tuple(counted for _, counted in made)
     return PipelineFrame(sink_frame(pipeline, result), counts, _lost(pipeline, result))
 

@@ -69,8 +69,6 @@ def query_session(
         )
     require_engine(spark)
     own = engine.clone_session(spark)
-    if options.mode is Mode.REALTIME:
-        engine.carry_python(own)
     for key, value in options.conf.items():
         _choose(own, key, value)
     chosen = engine.explicit_settings(own)

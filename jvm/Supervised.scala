@@ -1,0 +1,106 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.util.concurrent.{Executors, ScheduledExecutorService, ScheduledFuture, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.{TaskContext, TaskKilledException}
+import org.apache.spark.api.python.PythonException
+
+/**
+ * A worker's answers, and those of the next one where it ends: killed, out of memory, or hung for longer than it may.
+ *
+ * What it left unanswered is handed to the next one, row by row, so that a row that no worker survives is known. That row is
+ * blamed. An exception is no such end: the Python half returns those of the user's functions as answers, so what comes as one
+ * has nothing to do with a row.
+ */
+private[tailrace] final class Supervised[A](
+    arrived: Arrived,
+    context: TaskContext,
+    limitMs: Long,
+    start: (Arrived#Feed, WorkerProcess) => Iterator[A],
+    replaced: () => Unit,
+    blame: (Waiting, String) => Unit)
+    extends Iterator[A] {
+  import Supervised._
+
+  private var process: WorkerProcess = _
+  private var feed: Arrived#Feed = _
+  private var answers: Iterator[A] = _
+  @volatile private var hung = false
+
+  begin()
+  private val watch: Option[ScheduledFuture[_]] =
+    if (limitMs > 0) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
+  context.addTaskCompletionListener[Unit](_ => watch.foreach(_.cancel(false)))
+
+  override def hasNext: Boolean = {
+    var answer: Option[Boolean] = None
+    while (answer.isEmpty) {
+      answer =
+        try Some(answers.hasNext)
+        catch {
+          case NonFatal(ended) if isReplaceable(ended) =>
+            replace()
+            None
+        }
+    }
+    answer.get
+  }
+
+  override def next(): A = answers.next()
+
+  private def begin(): Unit = {
+    hung = false
+    process = new WorkerProcess
+    feed = new arrived.Feed
+    answers = start(feed, process)
+  }
+
+  private def replace(): Unit = {
+    feed.close()
+    process.end()
+    val blamed = arrived.takeBack(if (hung) HungAttempts else EndedAttempts)
+    val why =
+      if (hung) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
+      else "WorkerEnded: its worker was killed, ran out of memory or crashed"
+    replaced()
+    blamed.foreach(blame(_, why))
+    begin()
+  }
+
+  private def isReplaceable(ended: Throwable): Boolean = ended match {
+    case _ if context.isInterrupted() || context.isCompleted() => false
+    case _: TaskKilledException => false
+    case raised: PythonException => raised.getMessage.contains("MemoryError")
+    case _ => hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
+  }
+
+  private def causes(thrown: Throwable): Iterator[Throwable] =
+    Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20)
+
+  private def watchEvery(periodMs: Long): ScheduledFuture[_] = Watch.scheduleWithFixedDelay(
+    () =>
+      if (!hung && arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)) {
+        hung = true
+        process.end()
+      },
+    periodMs,
+    periodMs,
+    TimeUnit.MILLISECONDS)
+}
+
+private[tailrace] object Supervised {
+
+  /** A row is blamed when a worker ended over it so often with nothing else to do. */
+  private val EndedAttempts = 2
+
+  /** Each costs a whole time limit. */
+  private val HungAttempts = 1
+
+  private lazy val Watch: ScheduledExecutorService = Executors.newSingleThreadScheduledExecutor { work =>
+    val thread = new Thread(work, "time limit of Python functions")
+    thread.setDaemon(true)
+    thread
+  }
+}

@@ -1,0 +1,17 @@
+"""The Python half as bytes, for workers that need not have Tailrace."""
+
+import functools
+
+from pyspark import cloudpickle
+
+from tailrace.functions import carried
+
+
+@functools.cache
+def pickled_half() -> bytes:
+    """A callable, pickled by value: it makes a function for Spark's worker of a description of the user's."""
+    cloudpickle.register_pickle_by_value(carried)
+    try:
+        return bytes(cloudpickle.dumps(carried.function, protocol=4))
+    finally:
+        cloudpickle.unregister_pickle_by_value(carried)
