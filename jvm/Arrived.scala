@@ -39,6 +39,7 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
   private var ended = false
   private var failure: Option[Throwable] = None
   private var answeredNs = 0L
+  private var handedNs = 0L
   private val pump = new Thread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
 
   // It runs before the listeners of what the rows come from, which free what a row may still be read from.
@@ -56,7 +57,7 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
     /** What has arrived, one row at least; None after the last, or when it was closed. */
     def next(): Option[Seq[Waiting]] = locked {
       while (!isNext) {
-        if (fresh.isEmpty || !again.isEmpty) change.await() else change.awaitNanos(patienceNs)
+        if (groups.size < UnderWay) change.await() else change.awaitNanos(math.max(patienceNs, MinWaitNs))
       }
       if (!open) None
       else if (!again.isEmpty) Some(handAlone())
@@ -74,7 +75,7 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
 
     /**
      * A row that is tried again goes alone, so that it is known which one a worker ends over. Otherwise rows wait while
-     * two groups are under way, and gather; but not for long, as some functions take several groups before they answer.
+     * a group is under way, and gather; unless nothing is answered, as some functions take several groups first.
      */
     private def isNext: Boolean =
       if (!open) true
@@ -82,7 +83,7 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
       else if (!fresh.isEmpty) groups.size < UnderWay || patienceNs <= 0
       else ended
 
-    private def patienceNs: Long = fresh.peek().arrivedNs + PatienceNs - System.nanoTime()
+    private def patienceNs: Long = math.max(answeredNs, handedNs) + PatienceNs - System.nanoTime()
   }
 
   /** The rows that an answer of so many is for, in order. */
@@ -129,6 +130,9 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
     }
   }
 
+  /** How many rows the next worker gets one by one, before all others. */
+  def alone: Int = locked(again.size)
+
   private def handAlone(): Seq[Waiting] = {
     val one = again.poll()
     one.attempts += 1
@@ -143,9 +147,9 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
   }
 
   private def handOver(group: Seq[Waiting]): Seq[Waiting] = {
-    val now = System.nanoTime()
+    handedNs = System.nanoTime()
     group.foreach { each =>
-      each.handedNs = now
+      each.handedNs = handedNs
       handed.add(each)
     }
     groups.add(group.length)
@@ -176,7 +180,7 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
   private def arrive(row: InternalRow): Unit = locked {
     while (fresh.size >= Capacity) space.await()
     fresh.add(new Waiting(row, System.nanoTime()))
-    change.signal()
+    if (groups.size < UnderWay) change.signal() // otherwise an answer is awaited, or patience
   }
 
   private def locked[T](work: => T): T = {
@@ -191,8 +195,12 @@ private[tailrace] object Arrived {
   /** So many rows may wait: enough for the largest useful group, little enough to push back where Python is slow. */
   private val Capacity = 8192
 
-  /** Groups on their way to a worker: one that it works on, and one that is there when it is done. */
-  private val UnderWay = 2
+  /**
+   * Groups on their way to a worker. Rows that come while it works on one make up the next, so that groups are the larger the
+   * busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
+   */
+  private val UnderWay = 1
 
   private val PatienceNs = MILLISECONDS.toNanos(10)
+  private val MinWaitNs = MILLISECONDS.toNanos(1)
 }

@@ -1,19 +1,15 @@
 package org.apache.spark.sql.execution.python.tailrace
 
-import java.{util => ju}
-
 import scala.jdk.CollectionConverters._
-
-import net.razorvine.pickle.{Pickler, Unpickler}
 
 import org.apache.spark.TaskContext
 import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonFunction}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, GenericInternalRow, JoinedRow, Literal, UnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, JoinedRow, Literal, UnsafeProjection}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.metric.SQLMetric
-import org.apache.spark.sql.execution.python.{EvaluatePython}
+import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, ColumnVector}
@@ -70,13 +66,14 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     if (most > 0) math.min(most, Functions.Most) else Functions.Most
   }
 
-  protected def supervised[A](arrived: Arrived, context: TaskContext, limitMs: Long)(
+  protected def supervised[A](arrived: Arrived, context: TaskContext, watches: Boolean = true)(
       start: (Arrived#Feed, WorkerProcess) => Iterator[A]): Iterator[A] = {
     val failed = new Failed
     new Supervised[A](
       arrived,
       context,
-      limitMs,
+      facts.run.limitMs,
+      watches,
       start,
       () => names.foreach(name => facts.run.costs.count(name)(_.replaced += 1)),
       (row, why) => failed.handle(Failure(names.mkString(", "), why, ""), row))
@@ -177,6 +174,15 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
 
   protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer]
 
+  /** What comes back from Python must be of the types that the user declared. */
+  protected def requireTypes(made: StructType): Unit = {
+    val expected = calls.calls.map(_.dataType.transformRecursively { case own: UserDefinedType[_] => own.sqlType })
+    val actual = made.map(_.dataType)
+    if (!DataType.equalsIgnoreCompatibleCollation(expected, actual)) {
+      throw QueryExecutionErrors.arrowDataTypeMismatchError("pandas_udf()", expected, actual)
+    }
+  }
+
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
     val joined = new JoinedRow
     val output = UnsafeProjection.create(facts.output, facts.output)
@@ -196,86 +202,76 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
   }
 }
 
+/** Functions that answer each group of rows by itself: every kind but those that take an iterator. */
+private[sql] abstract class MessageFunctions(facts: Facts, calls: Calls) extends ColumnFunctions(facts, calls) {
+  protected def inputs: Seq[Expression] = calls.inputs
+
+  protected def made: ChainedPythonFunctions
+
+  protected def messages(context: TaskContext): Messages
+
+  override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
+    val function = made
+    supervised[Answer](arrived, context) { (feed, process) =>
+      val project = UnsafeProjection.create(inputs, facts.read)
+      project.initialize(context.partitionId())
+      val sent = messages(context)
+      val fed = groups(feed)(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
+      new Workers.MessageWorker(function, facts.metrics, facts.artifacts, process).run(fed, context).flatMap(sent.answers)
+    }
+  }
+}
+
 /** `@pandas_udf`, `arrow_udf` and `@udf` with Arrow. */
-private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) extends ColumnFunctions(facts, calls) {
+private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) extends MessageFunctions(facts, calls) {
+  override def path: String = "Arrow batches"
+
+  override protected def inputs: Seq[Expression] = if (calls.inputs.isEmpty) Seq(Literal(0)) else calls.inputs
+
+  private def schema = if (calls.inputs.isEmpty) ArrowMessages.Nothing else calls.schema
+
+  override protected def made: ChainedPythonFunctions = function(
+    told ++ Map(
+      "way" -> "columns",
+      "kind" -> evalType,
+      "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes)),
+    carried)
+
+  override protected def messages(context: TaskContext): Messages =
+    new ArrowMessages(schema, facts.timeZone, facts.largeTypes, requireTypes, context)
+}
+
+/** `@udf` without Arrow. */
+private[sql] class PickledFunctions(facts: Facts, calls: Calls, binaryAsBytes: Boolean) extends MessageFunctions(facts, calls) {
+  override def path: String = "pickled rows"
+
+  override protected def made: ChainedPythonFunctions = function(told + ("way" -> "rows"), carried)
+
+  override protected def messages(context: TaskContext): Messages = {
+    EvaluatePython.registerPicklers()
+    new PickledMessages(calls.schema, calls.calls.map(_.dataType), binaryAsBytes)
+  }
+}
+
+/** `@pandas_udf` and `arrow_udf` over an iterator: an answer may be about several groups, or a part of one. */
+private[sql] class IteratorFunctions(facts: Facts, calls: Calls, evalType: Int) extends ColumnFunctions(facts, calls) {
   override def path: String = "Arrow batches"
 
   override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
-    val made = function(told ++ Map("way" -> "columns", "kind" -> evalType), carried)
-    // Without an argument there would be nothing to count rows by.
-    val inputs = if (calls.inputs.isEmpty) Seq[Expression](Literal(0)) else calls.inputs
-    val schema = if (calls.inputs.isEmpty) StructType(Seq(StructField("_0", IntegerType))) else calls.schema
-    val expected = calls.calls.map(_.dataType.transformRecursively { case own: UserDefinedType[_] => own.sqlType })
-    supervised[Answer](arrived, context, facts.run.limitMs) { (feed, process) =>
-      val project = UnsafeProjection.create(inputs, facts.read)
+    val made = function(told ++ Map("way" -> "stream", "kind" -> evalType), carried)
+    supervised[Answer](arrived, context) { (feed, process) =>
+      val project = UnsafeProjection.create(calls.inputs, facts.read)
       project.initialize(context.partitionId())
       val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))
       var checked = false
-      arrowWorker(made, schema, process).run(fed, context).map { batch =>
+      arrowWorker(made, calls.schema, process).run(fed, context).map { batch =>
         val answer = new ArrowAnswer(batch)
-        if (!checked) {
-          val types = answer.columns.map(_.dataType)
-          if (!DataType.equalsIgnoreCompatibleCollation(expected, types)) {
-            throw QueryExecutionErrors.arrowDataTypeMismatchError("pandas_udf()", expected, types)
-          }
-          checked = true
-        }
+        if (!checked) requireTypes(answer.columns)
+        checked = true
         answer
       }
     }
   }
-}
-
-/** `@udf` without Arrow. */
-private[sql] class PickledFunctions(facts: Facts, calls: Calls, binaryAsBytes: Boolean) extends ColumnFunctions(facts, calls) {
-  override def path: String = "pickled rows"
-
-  override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
-    EvaluatePython.registerPicklers()
-    val made = function(told + ("way" -> "rows"), carried)
-    val types = calls.calls.map(_.dataType)
-    supervised[Answer](arrived, context, facts.run.limitMs) { (feed, process) =>
-      val project = UnsafeProjection.create(calls.inputs, facts.read)
-      project.initialize(context.partitionId())
-      val message = new RowsMessage(calls.schema, binaryAsBytes)
-      val fed = groups(feed)(group => message.of(group.iterator.map(waiting => project(waiting.row))))
-      val unpickler = new Unpickler
-      val fromJava = types.map(EvaluatePython.makeFromJava)
-      new Workers.PickleWorker(made, facts.metrics, facts.artifacts, process).run(fed, context).flatMap { bytes =>
-        unpickler.loads(bytes).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.iterator.map(new PickledAnswer(_, fromJava))
-      }
-    }
-  }
-}
-
-/** A group of rows as one object for a worker that takes them one by one. */
-private class RowsMessage(schema: StructType, binaryAsBytes: Boolean) {
-  private val types = schema.map(_.dataType).toArray
-  private val asRows = types.exists(EvaluatePython.needConversionInPython)
-
-  // As Spark's own: names of a row's fields are told once, and equal values of other types are no duplicates.
-  private val pickler = new Pickler(/* useMemo = */ asRows, /* valueCompare = */ false)
-
-  def of(rows: Iterator[InternalRow]): Array[Byte] = pickler.dumps(Array[Any](Array[Any](rows.map(toJava).toArray)))
-
-  private def toJava(row: InternalRow): Any =
-    if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
-    else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
-}
-
-/** The results of each function, what went wrong with which row, and how long each function took. */
-private class PickledAnswer(parts: Array[Any], fromJava: Seq[Any => Any]) extends Answer {
-  private val columns = parts(0).asInstanceOf[ju.List[ju.List[Any]]].asScala.toArray
-  private val failures = Option(parts(1).asInstanceOf[ju.Map[Any, String]])
-
-  override def size: Int = columns.head.size
-
-  override def result(at: Int): InternalRow =
-    new GenericInternalRow(Array.tabulate[Any](columns.length)(number => fromJava(number)(columns(number).get(at))))
-
-  override def failure(at: Int): Option[String] = failures.flatMap(all => Option(all.get(at)))
-
-  override def pythonNs: Seq[Long] = parts(2).asInstanceOf[ju.List[Number]].asScala.map(_.longValue()).toSeq
 }
 
 /** `mapInPandas` and `mapInArrow`: as many rows of each as the function likes. */
@@ -296,18 +292,19 @@ private[sql] class MapFunction(
   private val seen: Seq[Attribute] = facts.read.filterNot(column => origin.exists(_.references.contains(column)))
 
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
-    val carried = function(
+    def carried = function(
       Map(
         "way" -> "frames",
         "kind" -> evalType,
         "limit_s" -> facts.run.limitMs / 1000.0,
+        "alone" -> arrived.alone,
         "output" -> made.json,
         "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, made).told).asJava),
       Seq(mapped))
     val output = UnsafeProjection.create(facts.output, facts.output)
     val failed = new Failed
     // A row that makes nothing is not heard of again, so the Python half keeps the time limit here.
-    supervised[ArrowAnswer](arrived, context, limitMs = 0L) { (feed, process) =>
+    supervised[ArrowAnswer](arrived, context, watches = false) { (feed, process) =>
       done = 0
       val project = UnsafeProjection.create(seen, facts.read)
       val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))

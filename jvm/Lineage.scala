@@ -78,7 +78,7 @@ object Lineage {
     Types.flatMap { case (name, _) => plan.output.find(_.name == name) }
 
   /** The record that a row of these columns came from. */
-  private[sql] def originOf(columns: Seq[Attribute]): Option[Origin] = {
+  private def originOf(columns: Seq[Attribute]): Option[Origin] = {
     val known = Types.flatMap { case (name, _) => columns.find(_.name == name) }
     if (known.exists(_.name == Topic)) Some(Origin(known, known.map(_.name))) else None
   }
@@ -97,7 +97,10 @@ object Lineage {
             // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
             carryEventTime(Aggregate(child.output, child.output, child), children.head)
           case union: Union => carryBeside(union, children)
-          case mapped @ (_: MapInPandas | _: MapInArrow) if python => mapped.withNewChildren(children)
+          case MapInPandas(function: PythonUDF, output, _, barrier, profile) if python =>
+            MapInPandas(told(function, children.head), output, children.head, barrier, profile)
+          case MapInArrow(function: PythonUDF, output, _, barrier, profile) if python =>
+            MapInArrow(told(function, children.head), output, children.head, barrier, profile)
           case expand: Expand =>
             val carried = hidden(children.head)
             expand.copy(
@@ -118,9 +121,11 @@ object Lineage {
       if (!python) node
       else node.transformExpressions {
         case udf: PythonUDF if PythonUDF.isScalarPythonUDF(udf) && !isTold(udf) =>
-          val from = children.find(child => udf.references.subsetOf(child.outputSet))
-          udf.copy(children = udf.children ++ from.flatMap(child => originOf(child.output)))
+          children.find(child => udf.references.subsetOf(child.outputSet)).map(told(udf, _)).getOrElse(udf)
       }
+
+    private def told(udf: PythonUDF, child: LogicalPlan): PythonUDF =
+      udf.copy(children = udf.children ++ originOf(child.output))
 
     /** One that takes nothing but another's result is called with that one, which is told already. */
     private def isTold(udf: PythonUDF): Boolean = udf.children match {

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRe
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PythonPickleBatchMetrics, PythonSQLMetrics}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.tailrace.{DeadLetters, KilledTaskCounts, Lineage}
+import org.apache.spark.sql.tailrace.{DeadLetters, KilledTaskCounts}
 
 /**
  * Plans the Python functions of a query so that rows flow.
@@ -49,8 +49,12 @@ object RealTimePython {
   def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =
     DeadLetters(pipeline, topic, producer.asScala.toMap)
 
+  private val Iterating = Set(PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
+
   private class Carry(run: PythonRun, always: Boolean) extends SparkStrategy {
     override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
+      case ArrowEvalPython(udfs, results, child, evalType) if isCarried(child) && Iterating(evalType) =>
+        carried(child, child.output ++ results)(new IteratorFunctions(_, Calls.of(udfs), evalType))
       case ArrowEvalPython(udfs, results, child, evalType) if isCarried(child) =>
         carried(child, child.output ++ results)(new ArrowFunctions(_, Calls.of(udfs), evalType))
       case BatchEvalPython(udfs, results, child) if isCarried(child) =>
@@ -65,7 +69,13 @@ object RealTimePython {
     private def conf: SQLConf = SQLConf.get
 
     private def mapped(facts: Facts, function: PythonUDF, evalType: Int): Functions =
-      new MapFunction(facts, function.func, function.name, function.dataType, evalType, Lineage.originOf(facts.read))
+      new MapFunction(
+        facts,
+        function.func,
+        function.name,
+        function.dataType,
+        evalType,
+        function.children.collectFirst { case origin: Origin => origin })
 
     /** Rows as objects, the function over them, its objects as rows: three operators of Spark's own. */
     private def carried(child: LogicalPlan, output: Seq[Attribute])(make: Facts => Functions): Seq[SparkPlan] = {

@@ -13,11 +13,15 @@ import org.apache.spark.api.python.PythonException
  * What it left unanswered is handed to the next one, row by row, so that a row that no worker survives is known. That row is
  * blamed. An exception is no such end: the Python half returns those of the user's functions as answers, so what comes as one
  * has nothing to do with a row.
+ *
+ * @param limitMs how long a worker may have rows without answering any
+ * @param watches whether it is ended after that; otherwise it ends itself
  */
 private[tailrace] final class Supervised[A](
     arrived: Arrived,
     context: TaskContext,
     limitMs: Long,
+    watches: Boolean,
     start: (Arrived#Feed, WorkerProcess) => Iterator[A],
     replaced: () => Unit,
     blame: (Waiting, String) => Unit)
@@ -31,7 +35,7 @@ private[tailrace] final class Supervised[A](
 
   begin()
   private val watch: Option[ScheduledFuture[_]] =
-    if (limitMs > 0) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
+    if (watches) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
   context.addTaskCompletionListener[Unit](_ => watch.foreach(_.cancel(false)))
 
   override def hasNext: Boolean = {
@@ -58,16 +62,19 @@ private[tailrace] final class Supervised[A](
   }
 
   private def replace(): Unit = {
+    val late = hung || isLate
     feed.close()
     process.end()
-    val blamed = arrived.takeBack(if (hung) HungAttempts else EndedAttempts)
+    val blamed = arrived.takeBack(if (late) HungAttempts else EndedAttempts)
     val why =
-      if (hung) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
+      if (late) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
       else "WorkerEnded: its worker was killed, ran out of memory or crashed"
     replaced()
     blamed.foreach(blame(_, why))
     begin()
   }
+
+  private def isLate: Boolean = arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
     case _ if context.isInterrupted() || context.isCompleted() => false
@@ -81,7 +88,7 @@ private[tailrace] final class Supervised[A](
 
   private def watchEvery(periodMs: Long): ScheduledFuture[_] = Watch.scheduleWithFixedDelay(
     () =>
-      if (!hung && arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)) {
+      if (!hung && isLate) {
         hung = true
         process.end()
       },

@@ -79,8 +79,8 @@ private[tailrace] object Workers {
       compute(groups, context.partitionId(), context)
   }
 
-  /** One of Spark's own workers that takes and gives pickled objects, each in a message of its own. */
-  class PickleWorker(
+  /** One of Spark's own workers that takes objects and answers each before it takes the next. */
+  class MessageWorker(
       function: ChainedPythonFunctions,
       metrics: Map[String, SQLMetric],
       artifacts: Option[String],
@@ -95,6 +95,12 @@ private[tailrace] object Workers {
         metrics,
         artifacts,
         None) {
+
+    // The JVM reads answers while it writes, but a worker that only takes the next object when it is done needs no second thread.
+    override val envVars: ju.Map[String, String] = new ju.HashMap[String, String](function.funcs.head.envVars) {
+      override def put(key: String, value: String): String =
+        if (key == "SPARK_PIPELINED_UDF") null else super.put(key, value)
+    }
 
     protected override def newReaderIterator(
         stream: DataInputStream,

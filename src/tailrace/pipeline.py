@@ -234,8 +234,8 @@ class Pipeline:
         sink: Where the result goes.
         malformed: What happens to a record that cannot be read: ``"dead-letter"`` writes it, unchanged, to a topic of
             its own; ``"drop"`` only counts it; ``"fail"`` ends the query.
-        python_errors: What happens where a Python function raises an exception, or no worker survives it: ``"fail"`` ends
-            the query; ``"dead-letter"`` writes the record, unchanged, to the dead letters, and goes on.
+        python_errors: What happens where a Python function raises an exception, or no worker survives it: ``"fail"``
+            ends the query; ``"dead-letter"`` writes the record, unchanged, to the dead letters, and goes on.
         dead_letters: The topic for dead letters; ``<name>.dead-letters`` by default. It is made if it is not there.
         lineage: Whether each output record carries its origin and event time in headers ``tailrace.*``. Without,
             nobody can tell from which record an output came, or how old it is.
@@ -305,7 +305,7 @@ class Pipeline:
     def _require_python_errors(self) -> None:
         if self.python_errors not in PYTHON_ERRORS:
             raise DefinitionError(
-                f"pipeline {self.name!r}: python_errors={self.python_errors!r} is nothing that can be done with a record",
+                f"pipeline {self.name!r}: python_errors={self.python_errors!r} is nothing that can be done",
                 fix=f"use one of {', '.join(PYTHON_ERRORS)}",
             )
         if self.python_errors == "dead-letter" and not self.lineage:

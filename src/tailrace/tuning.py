@@ -57,7 +57,7 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.python.unix.domain.socket.enabled",
         "true",
         Scope.CONTEXT,
-        "Rows go to Python workers and back through a socket of the operating system's own instead of one of the network's.",
+        "Rows go to Python workers and back through a socket of the system's own instead of one of the network's.",
         "TO BE MEASURED",
     ),
     Setting(

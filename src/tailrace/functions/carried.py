@@ -1,8 +1,9 @@
 """The user's functions as a worker of a real-time query calls them.
 
-It is sent to the worker by value, so it imports nothing of Tailrace's. What a function means is left to Spark's own worker, which
-makes each of them as for its own operators: conversions, named arguments, broadcasts, profilers. Added is what a stream needs: an
-exception becomes an answer beside the row that it is about, each call is timed, and a function is loaded once per process.
+It is sent to the worker by value, so it imports nothing of Tailrace's. What a function means is left to Spark's own
+worker, which makes each of them as for its own operators: conversions, named arguments, broadcasts, profilers. Added is
+what a stream needs: an exception becomes an answer beside the row that it is about, each call is timed, and a function
+is loaded once per process.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,9 @@ def function(told: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
     from pyspark.sql.types import StringType
 
     ways: dict[str, Callable[[Mapping[str, Any]], Callable[..., Any]]] = {
-        "columns": _columns,
         "rows": _rows,
+        "columns": _columns,
+        "stream": _stream,
         "frames": _frames,
     }
     # Spark's worker converts what is not of a simple type; what it gets here is converted already.
@@ -54,7 +57,7 @@ class _Remembering:
             kept.move_to_end(digest)
             return kept[digest]
         counters = len(_accumulatorRegistry)
-        loaded = CPickleSerializer().loads(bytes(pickled))
+        loaded = CPickleSerializer().loads(bytes(pickled))  # type: ignore[no-untyped-call]
         if len(_accumulatorRegistry) == counters:  # an accumulator belongs to a task
             kept[digest] = loaded
             while len(kept) > _KEPT:
@@ -74,7 +77,7 @@ def _described(name: str, raised: BaseException) -> str:
         each.stack = traceback.StackSummary.from_list([frame for frame in each.stack if _is_users(frame.filename)])
         each = each.__cause__ or each.__context__
     last = "".join(told.format_exception_only()).strip().splitlines()
-    place = f" ({os.path.basename(told.stack[-1].filename)} line {told.stack[-1].lineno})" if told.stack else ""
+    place = f" ({Path(told.stack[-1].filename).name} line {told.stack[-1].lineno})" if told.stack else ""
     return json.dumps(
         {
             "function": name,
@@ -108,7 +111,7 @@ def _rows(told: Mapping[str, Any]) -> Callable[..., Any]:
     places = {at: at for at in range(len(told["inputs"]))}
     calls = []
     for number, each in enumerate(told["functions"]):
-        offsets, call = read_single_udf(
+        offsets, call = read_single_udf(  # type: ignore[no-untyped-call]
             _Remembering(), _info(each, places), PythonEvalType.SQL_BATCHED_UDF, RunnerConf(dict(told["conf"])), number
         )
         calls.append((each["name"], offsets, call))
@@ -124,7 +127,7 @@ def _rows(told: Mapping[str, Any]) -> Callable[..., Any]:
                     results.append(call(*[row[offset] for offset in offsets]))
                 except MemoryError:
                     raise
-                except Exception as raised:
+                except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
                     failures.setdefault(len(results), _described(name, raised))
                     results.append(None)
             columns.append(results)
@@ -154,7 +157,7 @@ class _ColumnFunction:
         ]
         self._info = _info(each, places)
         self._conf = RunnerConf(dict(told["conf"]))
-        self._evaluate, _, _, _ = read_udfs(
+        self._evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
             _Remembering(),
             [self._info],
             told["kind"],
@@ -194,30 +197,35 @@ class _ColumnFunction:
 
 
 def _columns(told: Mapping[str, Any]) -> Callable[..., Any]:
-    from pyspark.util import PythonEvalType
+    import pyarrow as pa
 
     functions = [_ColumnFunction(told, each) for each in told["functions"]]
-    iterating = (PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    if told["kind"] in iterating:
-        return lambda batches: _stream_of_columns(functions[0], iter(batches))
-    return lambda batches: (_answer(functions, batch) for batch in batches)
+    schema = pa.ipc.read_schema(pa.py_buffer(bytes(told["schema"])))
+    names = [f"_{number}" for number in range(len(functions))]
+    known: list[Any] = [None]
 
+    def run(message: bytes) -> Any:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        columns, spent = [], []
+        failures: dict[int, str] = {}
+        for each in functions:
+            began = time.perf_counter_ns()
+            try:
+                (made,) = each.over([batch])
+            except MemoryError:
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
+                made = _row_by_row(each, batch, failures, raised)
+            columns.append(made)
+            spent.append(time.perf_counter_ns() - began)
+        answer = pa.RecordBatch.from_arrays(columns, names)
+        kind = None
+        if known[0] is None or known[0] != answer.schema:
+            known[0] = answer.schema
+            kind = answer.schema.serialize().to_pybytes()
+        return answer.serialize().to_pybytes(), failures or None, spent, kind
 
-def _answer(functions: Sequence[_ColumnFunction], batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """The results of all functions for one batch."""
-    columns, spent = [], []
-    failures: dict[int, str] = {}
-    for each in functions:
-        began = time.perf_counter_ns()
-        try:
-            (made,) = each.over([batch])
-        except MemoryError:
-            raise
-        except Exception as raised:
-            made = _row_by_row(each, batch, failures, raised)
-        columns.append(made)
-        spent.append(time.perf_counter_ns() - began)
-    return _with_notes(columns, batch.num_rows, failures, spent)
+    return run
 
 
 def _row_by_row(
@@ -235,10 +243,19 @@ def _row_by_row(
             parts.extend(each.over([batch.slice(at, 1)]))
         except MemoryError:
             raise
-        except Exception as alone:
+        except Exception as alone:  # noqa: BLE001
             failures.setdefault(at, _described(each.name, alone))
             parts.append(None)
     return pa.concat_arrays([each.nothing() if part is None else part for part in parts])
+
+
+# Columns, for a function that takes an iterator of them
+
+
+def _stream(told: Mapping[str, Any]) -> Callable[..., Any]:
+    (each,) = told["functions"]
+    called = _ColumnFunction(told, each)
+    return lambda batches: _stream_of_columns(called, iter(batches))
 
 
 def _stream_of_columns(each: _ColumnFunction, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
@@ -260,18 +277,18 @@ def _stream_of_columns(each: _ColumnFunction, batches: Iterator["pa.RecordBatch"
             for made in each.over(feed()):
                 clock.stop()
                 _take(handed, len(made))
-                yield _with_notes([made], len(made), {}, [clock.read()])
+                yield _with_notes(made, None, clock.read())
                 clock.start()
         except MemoryError:
             raise
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001
             arriving.raise_if_broken()
             rows = [batch.slice(at, 1) for batch in handed for at in range(batch.num_rows)]
             handed.clear()
             if not rows:
                 raise _Failure(json.loads(_described(each.name, raised))["traceback"]) from None
             if len(rows) == 1:
-                yield _with_notes([each.nothing()], 1, {0: _described(each.name, raised)}, [clock.read()])
+                yield _with_notes(each.nothing(), _described(each.name, raised), clock.read())
             else:
                 again.extendleft(reversed(rows))
             continue
@@ -295,62 +312,107 @@ def _frames(told: Mapping[str, Any]) -> Callable[..., Any]:
 
     (each,) = told["functions"]
     conf = RunnerConf(dict(told["conf"]))
-    evaluate, _, _, _ = read_udfs(_Remembering(), [_info(each, {0: 0})], told["kind"], conf, EvalConf({}))
+    evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
+        _Remembering(), [_info(each, {0: 0})], told["kind"], conf, EvalConf({})
+    )
     return lambda batches: _stream_of_frames(told, each["name"], evaluate, iter(batches))
 
 
 def _stream_of_frames(
     told: Mapping[str, Any], name: str, evaluate: Callable[..., Any], batches: Iterator["pa.RecordBatch"]
 ) -> Iterator["pa.RecordBatch"]:
-    """What a function makes of batches, each with the number of rows that it was done with before it took the last ones.
+    """What a function makes of batches, each with the number of rows that it was done with before the last ones.
 
-    After an exception it is called anew. Where nothing of the batch at hand has come yet, each of its rows is tried alone; where
-    something has, nobody knows what is missing, and the worker ends with the exception.
+    After an exception it is called anew. Where nothing of the batch at hand has come yet, each of its rows is tried
+    alone; where something has, nobody knows what is missing, and the worker ends with the exception.
     """
-    from pyspark.sql.conversion import ArrowBatchTransformer
-
     clock = _Clock(told["limit_s"])
-    state = SimpleNamespace(taken=0, current=None, made=False)
-    again: deque[Any] = deque()
-    arriving = _Arriving(batches)
-    shape = _Shape(told["output"], told["conf"])
-
-    def feed() -> Iterator["pa.RecordBatch"]:
-        while (batch := again.popleft() if again else arriving.next()) is not None:
-            state.taken += batch.num_rows
-            state.current, state.made = batch, False
-            clock.start()
-            yield ArrowBatchTransformer.wrap_struct(batch)
-            clock.stop()
-
-    def notes() -> dict[str, str]:
-        open_rows = state.current.num_rows if state.current is not None else 0
-        return {"spent": str(clock.read()), "done": str(state.taken - open_rows)}
-
-    while True:
-        try:
-            for made in evaluate(0, feed()):
-                clock.stop()
-                state.made = True
-                yield shape.of(ArrowBatchTransformer.flatten_struct(made), notes())
-                clock.start()
-        except MemoryError:
-            raise
-        except Exception as raised:
-            arriving.raise_if_broken()
-            current, state.current = state.current, None
-            if current is None or state.made:
-                raise _Failure(json.loads(_described(name, raised))["traceback"]) from None
-            if current.num_rows == 1:
-                state.current = current
-                yield shape.failed(_described(name, raised), notes())
-                state.current = None
-            else:
-                state.taken -= current.num_rows
-                again.extendleft(current.slice(at, 1) for at in reversed(range(current.num_rows)))
-            continue
+    frames = _Frames(name, evaluate, _Arriving(batches), _Shape(told["output"], told["conf"]), clock)
+    try:
+        for _ in range(told["alone"]):  # a worker has ended over one of them
+            yield from frames.next_alone()
+        while not frames.ended:
+            yield from frames.stream()
+    finally:
         clock.end()
-        return
+
+
+class _Frames:
+    """A function over batches of whole rows, and how far it is."""
+
+    def __init__(
+        self, name: str, evaluate: Callable[..., Any], arriving: "_Arriving", shape: "_Shape", clock: "_Clock"
+    ) -> None:
+        self._name = name
+        self._evaluate = evaluate
+        self._arriving = arriving
+        self._shape = shape
+        self._clock = clock
+        self._again: deque[Any] = deque()
+        self._current: Any = None
+        self._made = False
+        self._taken = 0
+        self.ended = False
+
+    def next_alone(self) -> Iterator["pa.RecordBatch"]:
+        """What the function makes of the next batch in a call of its own, after which it is done with it."""
+        batch = self._arriving.next()
+        if batch is not None:
+            self._begin(batch)
+            try:
+                yield from self._call(iter([batch]))
+            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
+                yield from self._failed(raised)
+            self._current = None
+            yield self._shape.note(self._notes())
+
+    def stream(self) -> Iterator["pa.RecordBatch"]:
+        """What one call of the function makes of all batches, up to its end or its first exception."""
+        try:
+            yield from self._call(self._feed())
+            self.ended = True
+        except Exception as raised:  # noqa: BLE001
+            yield from self._failed(raised)
+
+    def _call(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        from pyspark.sql.conversion import ArrowBatchTransformer
+
+        for made in self._evaluate(0, map(ArrowBatchTransformer.wrap_struct, batches)):
+            self._clock.stop()
+            self._made = True
+            yield self._shape.of(ArrowBatchTransformer.flatten_struct(made), self._notes())
+            self._clock.start()
+        self._clock.stop()
+
+    def _feed(self) -> Iterator["pa.RecordBatch"]:
+        while (batch := self._again.popleft() if self._again else self._arriving.next()) is not None:
+            self._begin(batch)
+            yield batch
+            self._clock.stop()
+
+    def _begin(self, batch: "pa.RecordBatch") -> None:
+        self._taken += batch.num_rows
+        self._current, self._made = batch, False
+        self._clock.start()
+
+    def _failed(self, raised: Exception) -> Iterator["pa.RecordBatch"]:
+        self._clock.stop()
+        self._arriving.raise_if_broken()
+        batch, told = self._current, _described(self._name, raised)
+        if isinstance(raised, MemoryError):
+            raise raised
+        if batch is None or self._made:
+            raise _Failure(json.loads(told)["traceback"]) from None
+        if batch.num_rows == 1:
+            yield self._shape.failed(told, self._notes())
+        else:
+            self._taken -= batch.num_rows
+            self._again.extendleft(batch.slice(at, 1) for at in reversed(range(batch.num_rows)))
+        self._current = None
+
+    def _notes(self) -> dict[str, str]:
+        open_rows = self._current.num_rows if self._current is not None else 0
+        return {"spent": str(self._clock.read()), "done": str(self._taken - open_rows)}
 
 
 class _Shape:
@@ -365,6 +427,9 @@ class _Shape:
         if made.num_rows == 0:
             return self._bare("", notes, made.schema)
         return self._noted(made, None, notes)
+
+    def note(self, notes: Mapping[str, str]) -> "pa.RecordBatch":
+        return self._bare("", notes, None)
 
     def failed(self, failure: str, notes: Mapping[str, str]) -> "pa.RecordBatch":
         return self._bare(failure, notes, None)
@@ -427,17 +492,12 @@ class _Arriving:
 # What the engine is told beside the results
 
 
-def _with_notes(
-    columns: Sequence["pa.Array"], rows: int, failures: Mapping[int, str], spent: Sequence[int]
-) -> "pa.RecordBatch":
+def _with_notes(made: "pa.Array", failure: str | None, spent: int) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    failed = (
-        pa.array([failures.get(at) for at in range(rows)], pa.string()) if failures else pa.nulls(rows, pa.string())
-    )
-    times = _first(",".join(map(str, spent)), rows - 1)
-    names = [*_ADDED, *(f"_{number}" for number in range(len(columns)))]
-    return pa.RecordBatch.from_arrays([failed, times, pa.nulls(rows, pa.string()), *columns], names)
+    rest = len(made) - 1
+    notes = [_first(failure, rest), _first(str(spent), rest), _first(None, rest)]
+    return pa.RecordBatch.from_arrays([*notes, made], [*_ADDED, "_0"])
 
 
 def _first(text: str | None, more: int) -> "pa.Array":

@@ -10,8 +10,8 @@ from tailrace.functions import carried
 @functools.cache
 def pickled_half() -> bytes:
     """A callable, pickled by value: it makes a function for Spark's worker of a description of the user's."""
-    cloudpickle.register_pickle_by_value(carried)
+    cloudpickle.register_pickle_by_value(carried)  # type: ignore[no-untyped-call]
     try:
-        return bytes(cloudpickle.dumps(carried.function, protocol=4))
+        return bytes(cloudpickle.dumps(carried.function, protocol=4))  # type: ignore[no-untyped-call]
     finally:
-        cloudpickle.unregister_pickle_by_value(carried)
+        cloudpickle.unregister_pickle_by_value(carried)  # type: ignore[no-untyped-call]

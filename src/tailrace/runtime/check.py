@@ -19,7 +19,6 @@ from tailrace.preflight.query import Query
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
-    Candidate,
     Identity,
     as_finding,
     facts,

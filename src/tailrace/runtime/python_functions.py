@@ -14,7 +14,7 @@ def carry_functions(
 ) -> engine.FunctionCosts | None:
     """Let the engine run the Python functions of a query, where it is to; what they cost is counted from then on.
 
-    In micro-batch Spark's own operators run them, unless the pipeline wants dead letters of what fails, which they cannot make.
+    In micro-batch Spark's own operators run them, unless the pipeline wants dead letters of what fails: they make none.
     """
     box = _dead_letters(pipeline, bootstrap_servers)
     if not carries_functions(options.mode, pipeline):

@@ -230,7 +230,9 @@ class RunningQuery:
     def _await_last_counts(self) -> None:
         """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
-        watched = (*self._counts, *([self._costs] if self._costs is not None else []))
+        watched: list[RecordCounts | FunctionCosts] = list(self._counts)
+        if self._costs is not None:
+            watched.append(self._costs)
         while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
             time.sleep(0.05)
         for counts in watched:

@@ -1,4 +1,4 @@
-"""Python functions in real time with Tailrace: the same score by every kind of function, and by a built-in expression."""
+"""Python functions in real time with Tailrace: the same score by every kind of them, and by a built-in expression."""
 
 from tailrace.bench.lanes.spark import SparkLane
 from tailrace.bench.spark_lane import SparkSettings

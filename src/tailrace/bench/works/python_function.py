@@ -24,7 +24,7 @@ def score(amount: float) -> float:
 def _scores(amount: "pd.Series") -> "pd.Series":
     import numpy as np
 
-    return (np.log1p(amount) / 10).clip(upper=1.0)
+    return np.minimum(np.log1p(amount) / 10, 1.0)
 
 
 def _arrow_scores(amount: "pa.Array") -> "pa.Array":
@@ -64,33 +64,36 @@ def _udf_arrow(events: "DataFrame") -> "DataFrame":
 
 def _pandas(events: "DataFrame") -> "DataFrame":
     import pandas as pd
-    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import pandas_udf
 
     def scores(amount: pd.Series) -> pd.Series:
         return _scores(amount)
 
-    return _scored(events, F.pandas_udf(scores, "double")("amount"))
+    made: Any = pandas_udf  # PySpark's type information knows only functions of the stubs' own pandas
+    return _scored(events, made(scores, "double")("amount"))
 
 
 def _pandas_iter(events: "DataFrame") -> "DataFrame":
     import pandas as pd
-    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import pandas_udf
 
     def scores(amounts: Iterator[pd.Series]) -> Iterator[pd.Series]:
         for amount in amounts:
             yield _scores(amount)
 
-    return _scored(events, F.pandas_udf(scores, "double")("amount"))
+    made: Any = pandas_udf  # PySpark's type information knows only functions of the stubs' own pandas
+    return _scored(events, made(scores, "double")("amount"))
 
 
 def _arrow(events: "DataFrame") -> "DataFrame":
     import pyarrow as pa
-    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
 
     def scores(amount: pa.Array) -> pa.Array:
         return _arrow_scores(amount)
 
-    return _scored(events, F.arrow_udf(scores, "double")("amount"))
+    made: Any = arrow_udf
+    return _scored(events, made(scores, "double")("amount"))
 
 
 def _map_pandas(events: "DataFrame") -> "DataFrame":
