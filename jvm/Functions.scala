@@ -258,8 +258,15 @@ private[sql] class IteratorFunctions(facts: Facts, calls: Calls, evalType: Int) 
   override def path: String = "Arrow batches"
 
   override protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
-    val made = function(told ++ Map("way" -> "stream", "kind" -> evalType), carried)
-    supervised[Answer](arrived, context) { (feed, process) =>
+    def made = function(
+      told ++ Map(
+        "way" -> "stream",
+        "kind" -> evalType,
+        "limit_s" -> facts.run.limitMs / 1000.0,
+        "alone" -> arrived.alone),
+      carried)
+    // A function that has asked for more rows is not late: only the Python half knows, and keeps the time limit here.
+    supervised[Answer](arrived, context, watches = false) { (feed, process) =>
       val project = UnsafeProjection.create(calls.inputs, facts.read)
       project.initialize(context.partitionId())
       val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from conftest import Kafka, wait_until
 from pyspark import cloudpickle
-from python_kinds import KINDS, MAP_KINDS, doubling
+from python_kinds import KINDS, MAP_KINDS, SOAK, doubling
 
 import tailrace as tr
 from tailrace.errors import UserCodeFailed
@@ -23,8 +23,7 @@ pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
-SOME = KINDS if int(os.environ.get("TAILRACE_EXAMPLES", "1")) > 1 else ("udf", "pandas", "arrow-iter", "map-arrow")
-"""Every kind of function in `make soak`; otherwise one of each way to a worker and back."""
+SOME = KINDS if SOAK else ("udf", "pandas-iter", "map-arrow")
 SENT = [{"a": number} for number in range(40)]
 
 
@@ -101,7 +100,7 @@ def test_a_record_that_takes_all_memory() -> None:
     require_all_but(output, lambda number: number == 13)
 
 
-@pytest.mark.parametrize("kind", ["udf", "pandas-iter", "map-arrow"])
+@pytest.mark.parametrize("kind", SOME if SOAK else ["pandas", "map-arrow"])
 def test_a_function_that_hangs(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     source, sink, letters = kafka.topic("in", 1), kafka.topic("out", 1), kafka.topic("letters", 1)
     here = tr.Pipeline(
@@ -124,7 +123,7 @@ def test_a_function_that_hangs(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     assert cost.failed == 1
 
 
-@pytest.mark.parametrize("kind", ["udf", "pandas-iter"])
+@pytest.mark.parametrize("kind", ["udf", "pandas", "pandas-iter"] if SOAK else ["udf"])
 def test_a_worker_that_is_killed_is_replaced(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
     workers = tmp_path / "workers"

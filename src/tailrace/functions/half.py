@@ -4,14 +4,15 @@ import functools
 
 from pyspark import cloudpickle
 
-from tailrace.functions import carried
+import tailrace.functions
+from tailrace.functions.carried import function
 
 
 @functools.cache
 def pickled_half() -> bytes:
     """A callable, pickled by value: it makes a function for Spark's worker of a description of the user's."""
-    cloudpickle.register_pickle_by_value(carried)  # type: ignore[no-untyped-call]
+    cloudpickle.register_pickle_by_value(tailrace.functions)  # type: ignore[no-untyped-call]
     try:
-        return bytes(cloudpickle.dumps(carried.function, protocol=4))  # type: ignore[no-untyped-call]
+        return bytes(cloudpickle.dumps(function, protocol=4))  # type: ignore[no-untyped-call]
     finally:
-        cloudpickle.unregister_pickle_by_value(carried)  # type: ignore[no-untyped-call]
+        cloudpickle.unregister_pickle_by_value(tailrace.functions)  # type: ignore[no-untyped-call]

@@ -26,6 +26,7 @@ class Saved:
         shuffle_partitions: How many parts its state has; they cannot change.
         belongs_to: The query it belongs to, where that is another one.
         offsets: Where each source goes on, as Spark wrote it; none where nothing was committed yet.
+        python: What each Python function cost in the last run, as :class:`tailrace.engine.FunctionCost` has it.
     """
 
     location: str
@@ -33,6 +34,7 @@ class Saved:
     shuffle_partitions: int | None = None
     belongs_to: str = ""
     offsets: tuple[str, ...] = ()
+    python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def switches(self) -> str:

@@ -240,6 +240,7 @@ def saved_in(checkpoint: Checkpoint, owner: Owner | None) -> Saved:
             checkpoint.pinned_shuffle_partitions(),
             checkpoint.other_owner(owner) if owner is not None else "",
             checkpoint.saved_offsets(),
+            checkpoint.saved_costs(),
         )
     except OSError as refused:
         raise CheckpointError(

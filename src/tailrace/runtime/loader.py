@@ -8,9 +8,12 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
-from tailrace.errors import PipelineNotFound
+from tailrace.errors import PipelineNotFound, UserCodeFailed
 from tailrace.pipeline import Pipeline
 from tailrace.runtime.usercode import user_code
+from tailrace.spark_session import unlent_session
+
+_NEEDS_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
 
 
 def load_pipeline(reference: str) -> Pipeline:
@@ -78,8 +81,16 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Registered under its name first, as Python does it: what it imports may import it.
     sys.modules[path.stem] = module
-    with user_code(f"the file {path}"):
-        spec.loader.exec_module(module)
+    try:
+        with user_code(f"the file {path}"):
+            spec.loader.exec_module(module)
+    except UserCodeFailed as failed:
+        if _NEEDS_SPARK not in (failed.detail or ""):
+            raise
+        # PySpark lets Spark read a type that is written as text, as in @udf("double").
+        unlent_session()
+        with user_code(f"the file {path}"):
+            spec.loader.exec_module(module)
     _send_with_functions(folder)
     return module
 

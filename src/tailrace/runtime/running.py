@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -220,6 +220,7 @@ class RunningQuery:
         if self._costs is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._last_costs = self._costs.read()
+                self._checkpoint.save_costs({name: asdict(cost) for name, cost in self._last_costs.items()})
         return self._last_costs
 
     def _malformed(self) -> dict[str, int]:
