@@ -23,8 +23,15 @@ private[tailrace] final class Waiting(val row: InternalRow, val arrivedNs: Long)
  * A thread of its own awaits the next row, so that whoever takes a group of them can tell what is there already from what it
  * would have to wait for. Where a worker ends, what it left unanswered is handed to the next one. Rows must not be reused by
  * whoever makes them.
+ *
+ * @param limit the most rows in a group
+ * @param mostKept so many unanswered rows are kept; a function that never answers would otherwise take all memory
  */
-private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: TaskContext, limit: Int) {
+private[tailrace] final class Arrived(
+    rows: Iterator[InternalRow],
+    context: TaskContext,
+    limit: Int,
+    mostKept: Int) {
   import Arrived._
 
   private val lock = new ReentrantLock
@@ -36,6 +43,8 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
 
   /** How many rows of each group that is on its way are unanswered. */
   private val groups = new ArrayDeque[Integer]
+  /** Unanswered rows that were not kept. */
+  private var forgotten = 0
   private var ended = false
   private var failure: Option[Throwable] = None
   private var answeredNs = 0L
@@ -88,8 +97,10 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
 
   /** The rows that an answer of so many is for, in order. */
   def answered(count: Int): Seq[Waiting] = locked {
-    val taken = new mutable.ArrayBuffer[Waiting](count)
-    while (taken.length < count && !handed.isEmpty) taken += handed.poll()
+    val known = count - math.min(count, forgotten)
+    forgotten -= count - known
+    val taken = new mutable.ArrayBuffer[Waiting](known)
+    while (taken.length < known && !handed.isEmpty) taken += handed.poll()
     var left = count
     while (left > 0 && !groups.isEmpty) {
       val open = groups.poll() - left
@@ -130,6 +141,9 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
     }
   }
 
+  /** Whether a worker has rows that cannot be handed to another one any more. */
+  def isForgetful: Boolean = locked(forgotten > 0)
+
   /** How many rows the next worker gets one by one, before all others. */
   def alone: Int = locked(again.size)
 
@@ -153,6 +167,10 @@ private[tailrace] final class Arrived(rows: Iterator[InternalRow], context: Task
       handed.add(each)
     }
     groups.add(group.length)
+    while (handed.size > mostKept) {
+      handed.poll()
+      forgotten += 1
+    }
     group
   }
 

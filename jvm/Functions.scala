@@ -57,8 +57,11 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val context = TaskContext.get()
     val toUnsafe = UnsafeProjection.create(facts.read.map(_.dataType).toArray)
     val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy(): InternalRow)
-    results(new Arrived(rows, context, limit), context)
+    results(new Arrived(rows, context, limit, mostKept), context)
   }
+
+  /** How many rows may wait for an answer, where they need not be joined with it. */
+  protected def mostKept: Int = Int.MaxValue
 
   /** The most rows in one call. */
   private def limit: Int = {
@@ -127,11 +130,14 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   /** An answer in Arrow: what the Python half adds, and after that the columns that functions made. */
   protected final class ArrowAnswer(batch: ColumnarBatch) extends Answer {
     private val parts = batch.column(0).asInstanceOf[ArrowColumnVector]
-    private val made = new ColumnarBatch(
-      columns.fields.indices.map(at => parts.getChild(at + Functions.Added): ColumnVector).toArray)
+    private val made = new ColumnarBatch(Array.tabulate[ColumnVector](whole.length - Functions.Added) { at =>
+      parts.getChild(at + Functions.Added)
+    })
     made.setNumRows(batch.numRows())
 
-    def columns: StructType = StructType(parts.dataType().asInstanceOf[StructType].fields.drop(Functions.Added))
+    def columns: StructType = StructType(whole.fields.drop(Functions.Added))
+
+    private def whole = parts.dataType().asInstanceOf[StructType]
 
     override def size: Int = batch.numRows()
 
@@ -295,6 +301,8 @@ private[sql] class MapFunction(
 
   override def path: String = "Arrow batches"
 
+  override protected def mostKept: Int = 20 * Functions.Most
+
   /** The columns that the function sees: those of the record's origin are not its own. */
   private val seen: Seq[Attribute] = facts.read.filterNot(column => origin.exists(_.references.contains(column)))
 
@@ -313,11 +321,16 @@ private[sql] class MapFunction(
     // A row that makes nothing is not heard of again, so the Python half keeps the time limit here.
     supervised[ArrowAnswer](arrived, context, watches = false) { (feed, process) =>
       done = 0
+      var checked = !SQLConf.get.pysparkArrowValidateSchema
       val project = UnsafeProjection.create(seen, facts.read)
       val fed = groups(feed)(_.iterator.map(waiting => InternalRow(project(waiting.row))))
-      arrowWorker(carried, DataTypeUtils.fromAttributes(seen), process).run(fed, context).map(new ArrowAnswer(_))
+      arrowWorker(carried, DataTypeUtils.fromAttributes(seen), process).run(fed, context).map { batch =>
+        val answer = new ArrowAnswer(batch)
+        if (!checked) requireType(answer.columns)
+        checked = true
+        answer
+      }
     }.flatMap { answer =>
-      if (SQLConf.get.pysparkArrowValidateSchema) requireType(answer.columns)
       finish(arrived, answer)
       Iterator.range(0, answer.size).flatMap { at =>
         answer.failure(at) match {

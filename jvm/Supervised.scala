@@ -33,6 +33,9 @@ private[tailrace] final class Supervised[A](
   private var answers: Iterator[A] = _
   @volatile private var hung = false
 
+  /** Workers that ended one after the other without an answer of any. */
+  private var barren = 0
+
   begin()
   private val watch: Option[ScheduledFuture[_]] =
     if (watches) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
@@ -45,6 +48,8 @@ private[tailrace] final class Supervised[A](
         try Some(answers.hasNext)
         catch {
           case NonFatal(ended) if isReplaceable(ended) =>
+            barren += 1
+            if (barren > MostBarren) throw ended // it is not the rows
             replace()
             None
         }
@@ -52,7 +57,10 @@ private[tailrace] final class Supervised[A](
     answer.get
   }
 
-  override def next(): A = answers.next()
+  override def next(): A = {
+    barren = 0
+    answers.next()
+  }
 
   private def begin(): Unit = {
     hung = false
@@ -77,7 +85,7 @@ private[tailrace] final class Supervised[A](
   private def isLate: Boolean = arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
-    case _ if context.isInterrupted() || context.isCompleted() => false
+    case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful => false
     case _: TaskKilledException => false
     case raised: PythonException => raised.getMessage.contains("MemoryError")
     case _ => hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
@@ -101,6 +109,9 @@ private[tailrace] object Supervised {
 
   /** A row is blamed when a worker ended over it so often with nothing else to do. */
   private val EndedAttempts = 2
+
+  /** More than that in a row, and something else is wrong than a few rows: not every record is to be blamed for it. */
+  private val MostBarren = 12
 
   /** Each costs a whole time limit. */
   private val HungAttempts = 1

@@ -14,7 +14,7 @@ import lightgbm as lgb
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
@@ -61,7 +61,14 @@ def test_every_example_is_listed_and_loads() -> None:
 def test_batch_micro_batch_and_real_time_agree(name: str) -> None:
     here = example(name)
 
-    @settings(max_examples=INPUTS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    # Without shrinking: every try takes seconds.
+    @settings(
+        max_examples=INPUTS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(rows)
     def agree(sent: list[Any]) -> None:
         output = require_equal_modes(here, sent, by=STATEFUL.get(name, ()), topics=MORE_TOPICS.get(name, ()))

@@ -95,6 +95,25 @@ def test_a_record_that_no_worker_survives(kind: str) -> None:
         run(pipeline(doubling(kind, killing)), SENT)
 
 
+def test_where_no_worker_survives_anything_not_every_record_is_blamed() -> None:
+    def deadly(_: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with pytest.raises(UserCodeFailed, match="end whatever they are given"):
+        run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
+
+
+def test_a_function_that_gives_nothing_forgets_what_it_had() -> None:
+    def swallowed(frames: Any) -> Any:
+        for frame in frames:
+            if len(frame) < 0:
+                yield frame
+
+    here = pipeline(lambda rows: rows.mapInPandas(swallowed, "a long"))
+    assert run(here, [{"a": number} for number in range(5000)]).rows == []
+
+
 def test_a_record_that_takes_all_memory() -> None:
     output = run(pipeline(doubling("pandas", hungry), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda number: number == 13)

@@ -83,6 +83,15 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     )
 
 
+def _workers_ended(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return UserCodeFailed(
+        f"the Python workers of query {name!r} end whatever they are given",
+        why="they crash, are killed, or have no memory: another one was started again and again",
+        fix="call the function in a Python of its own, with the libraries that workers have",
+        detail=text,
+    )
+
+
 def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
     """An operator or sink that Spark does not run in real time."""
     if _PYTHON_OPERATOR.search(found.group(0)):
@@ -268,6 +277,7 @@ _KNOWN = (
         re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL),
         _python_error,
     ),
+    _Known(re.compile(r"Python worker exited unexpectedly"), _workers_ended),
     _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
     _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
     _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),
