@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RESULTS := benchmarks/results
+MORE_KINDS := realtime-pandas-iter,realtime-arrow,realtime-map-pandas,realtime-map-arrow
 # The newest of the supported interpreters that is here; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -11,7 +12,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
-	bench-aggregate bench-lineage bench-static soak docs lock clean
+	bench-python bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -60,6 +61,11 @@ bench-engines-warm: $(READY)  ## the keyed aggregate at 2,000/s when every engin
 		--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned \
 		--out $(RESULTS)/engines-warm
 
+bench-python: $(READY)  ## every kind of Python function against a built-in expression, PyFlink and Quix Streams; 30 minutes
+	@$(BIN)/tailrace bench engines --works python --rates 2000,8000 --burst 20000 --warmup 60 --seconds 15 --runs 1 \
+		--lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread,realtime-udf-arrow,$(MORE_KINDS) \
+		--out $(RESULTS)/python
+
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
 	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \
 		--out $(RESULTS)/aggregate
@@ -70,8 +76,9 @@ bench-lineage: $(READY)  ## what lineage costs: the demo's pipeline with and wit
 bench-static: $(READY)  ## what a static table in a broadcast join costs at each checkpoint
 	@$(BIN)/python benchmarks/static_table.py
 
-soak: $(READY)  ## batch, micro-batch and real time agree: 25 generated inputs per example, about half an hour
-	@TAILRACE_EXAMPLES=25 $(BIN)/pytest -q tests/e2e/test_examples.py
+soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 restarts under load; about an hour
+	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
+		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py
 
 docs: $(READY)  ## write the generated reference pages anew
 	@$(BIN)/python -m tests.meta.reference

@@ -24,10 +24,11 @@ import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, Table, TableCapability, TableProvider}
 import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, SparkDataStream, SupportsAdmissionControl, SupportsRealTimeMode}
-import org.apache.spark.sql.execution.{CommandExecutionMode, SparkPlan}
+import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, SparkPlan}
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.exchange.{REPARTITION_BY_NUM, ShuffleExchangeExec}
+import org.apache.spark.sql.execution.python.tailrace.Functions
 import org.apache.spark.sql.execution.streaming.operators.stateful.WatermarkSupport
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
@@ -334,7 +335,12 @@ object Preflight {
         case shuffle: ShuffleExchangeExec => Some(shuffle)
         case _ => None
       }
-      val functions = plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name })
+      val carried = plan match {
+        case MapPartitionsExec(python: Functions, _, _) => Some(python)
+        case _ => None
+      }
+      val functions =
+        carried.map(_.names).getOrElse(plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name }))
       JObject(
         List(
           JField("name", JString(plan.nodeName)),
@@ -343,6 +349,7 @@ object Preflight {
           JField("bounded", JBool(isBounded(plan))),
           JField("refused", JBool(isViolation(plan))),
           JField("functions", JArray(functions.distinct.map(JString(_)).toList)),
+          JField("path", JString(carried.map(_.path).getOrElse(""))),
           JField("children", JArray(plan.children.map(node).toList)))
           ++ place(lineOf(plan)))
     }

@@ -46,7 +46,7 @@ object Records {
       propagateNull = false,
       returnNullable = true,
       isDeterministic = false)
-    val checked = Project(Alias(call, Record)() +: plan.output.filterNot(_.name == "value"), plan)
+    val checked = Project(Alias(call, Record)() +: plan.output, plan)
     Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
   }
 

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ class Owner:
     name: str
     topics: tuple[str, ...]
     sink: str
+
+
+_COSTS = "tailrace-python.json"
 
 
 class Checkpoint:
@@ -126,6 +129,22 @@ class Checkpoint:
             return tuple((self.path / "offsets" / str(last)).read_text().splitlines()[2:])
         except FileNotFoundError:
             return ()  # Spark clears old ones away
+
+    def save_costs(self, costs: Mapping[str, Mapping[str, float]]) -> None:
+        """Keep what the Python functions of a run cost, for the next check; where that cannot be written it is not."""
+        if self.path is not None and costs:
+            with contextlib.suppress(OSError):
+                (self.path / _COSTS).write_text(json.dumps(costs))
+
+    def saved_costs(self) -> dict[str, dict[str, float]]:
+        """What the Python functions of the last run cost, by their names; nothing where that is not known."""
+        if self.path is None:
+            return {}
+        try:
+            found = json.loads((self.path / _COSTS).read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def other_owner(self, owner: Owner) -> str:
         """Whose it is, in words, where it is another query's: as we or, failing that, Spark wrote it down."""

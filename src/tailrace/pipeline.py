@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("json", "string", "bytes")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLICIES = ("dead-letter", "fail", "drop")
+PYTHON_ERRORS = ("fail", "dead-letter")
 RESERVED_PREFIX = "__tailrace_"
 """Columns that begin so are Tailrace's own."""
 
@@ -233,6 +234,8 @@ class Pipeline:
         sink: Where the result goes.
         malformed: What happens to a record that cannot be read: ``"dead-letter"`` writes it, unchanged, to a topic of
             its own; ``"drop"`` only counts it; ``"fail"`` ends the query.
+        python_errors: What happens where a Python function raises an exception, or no worker survives it: ``"fail"``
+            ends the query; ``"dead-letter"`` writes the record, unchanged, to the dead letters, and goes on.
         dead_letters: The topic for dead letters; ``<name>.dead-letters`` by default. It is made if it is not there.
         lineage: Whether each output record carries its origin and event time in headers ``tailrace.*``. Without,
             nobody can tell from which record an output came, or how old it is.
@@ -244,6 +247,7 @@ class Pipeline:
     sink: KafkaSink
     _: KW_ONLY
     malformed: str = "dead-letter"
+    python_errors: str = "fail"
     dead_letters: str | None = None
     lineage: bool = True
 
@@ -260,7 +264,8 @@ class Pipeline:
                 f"pipeline {self.name!r}: malformed={self.malformed!r} is nothing that can be done with a record",
                 fix=f"use one of {', '.join(POLICIES)}",
             )
-        if self.dead_letters is not None and self.malformed != "dead-letter":
+        self._require_python_errors()
+        if self.dead_letters is not None and self.dead_letter_topic is None:
             raise DefinitionError(
                 f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
                 fix="leave one of them out",
@@ -293,9 +298,22 @@ class Pipeline:
     @property
     def dead_letter_topic(self) -> str | None:
         """The topic for dead letters, if there are to be any."""
-        if self.malformed != "dead-letter":
+        if "dead-letter" not in (self.malformed, self.python_errors):
             return None
         return self.dead_letters if self.dead_letters is not None else f"{self.name}.dead-letters"
+
+    def _require_python_errors(self) -> None:
+        if self.python_errors not in PYTHON_ERRORS:
+            raise DefinitionError(
+                f"pipeline {self.name!r}: python_errors={self.python_errors!r} is nothing that can be done",
+                fix=f"use one of {', '.join(PYTHON_ERRORS)}",
+            )
+        if self.python_errors == "dead-letter" and not self.lineage:
+            raise DefinitionError(
+                f"pipeline {self.name!r} makes dead letters of what Python functions fail on, but lineage=False",
+                why="without lineage nobody knows which record a row came from",
+                fix="leave one of them out",
+            )
 
     def _require_types(self) -> None:
         if not isinstance(self.source, KafkaSource):

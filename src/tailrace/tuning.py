@@ -54,6 +54,13 @@ SETTINGS: tuple[Setting, ...] = (
         "2.44, 3.51 ms with Spark's own (benchmarks/results/engines-warm)",
     ),
     Setting(
+        "spark.python.unix.domain.socket.enabled",
+        "true",
+        Scope.CONTEXT,
+        "Rows go to Python workers and back through a socket of the system's own instead of one of the network's.",
+        "one of the five settings of the benchmark's lane python-five; not measured by itself",
+    ),
+    Setting(
         "spark.ui.liveUpdate.period",
         "0ms",
         Scope.CONTEXT,

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 SCHEMA = "id long, key string, amount double, tags array<string>, time timestamp"
 
@@ -308,66 +306,6 @@ def has_session_windows(s: Sources) -> DataFrame:
 
 
 @refused
-def maps_in_pandas(s: Sources) -> DataFrame:
-    def same(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        yield from batches
-
-    return s.events().select("id").mapInPandas(same, "id long")
-
-
-@refused
-def maps_in_arrow(s: Sources) -> DataFrame:
-    def same(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from batches
-
-    return s.events().select("id").mapInArrow(same, "id long")
-
-
-@refused
-def applies_to_groups(s: Sources) -> DataFrame:
-    def first(group: pd.DataFrame) -> pd.DataFrame:
-        return group.head(1)
-
-    return s.events().select("id", "key").groupBy("key").applyInPandas(first, "id long, key string")
-
-
-@refused
-def applies_with_state(s: Sources) -> DataFrame:
-    def count(key: Any, groups: Iterator[pd.DataFrame], _state: Any) -> Iterator[pd.DataFrame]:
-        yield pd.DataFrame({"key": [key[0]], "n": [sum(len(group) for group in groups)]})
-
-    return (
-        s.events().groupBy("key").applyInPandasWithState(count, "key string, n long", "n long", "update", "NoTimeout")
-    )
-
-
-@refused
-def calls_a_python_function(s: Sources) -> DataFrame:
-    twice = F.udf(lambda number: number * 2, "double")
-    return s.events().select("id", twice("amount").alias("doubled"))
-
-
-@refused
-def calls_a_python_function_without_arrow(s: Sources) -> DataFrame:
-    twice = F.udf(lambda number: number * 2, "double", useArrow=False)
-    return s.events().select("id", twice("amount").alias("doubled"))
-
-
-@refused
-def calls_a_pandas_function(s: Sources) -> DataFrame:
-    @F.pandas_udf("double")  # type: ignore[call-overload]
-    def twice(numbers: pd.Series) -> pd.Series:
-        return numbers * 2
-
-    return s.events().select("id", twice("amount").alias("doubled"))
-
-
-@refused
-def filters_by_a_python_function(s: Sources) -> DataFrame:
-    return s.events().where(F.udf(lambda number: number > 0, "boolean")("amount"))
-
-
-@refused
 def limits(s: Sources) -> DataFrame:
     return s.events().limit(5)
 
@@ -467,33 +405,6 @@ def completes_an_aggregate(s: Sources) -> DataFrame:
 def appends_rows(s: Sources) -> DataFrame:
     """Without state there is no difference, so that update mode is taken."""
     return s.events()
-
-
-@refused
-def calls_a_python_table_function(s: Sources) -> DataFrame:
-    class Twice:
-        def eval(self, number: int) -> Iterator[tuple[int]]:
-            yield (number,)
-            yield (number,)
-
-    s.spark.udtf.register("corpus_twice", F.udtf(Twice, returnType="n long"))  # type: ignore[arg-type]
-    s.events().createOrReplaceTempView("corpus_numbers")
-    return s.spark.sql("select t.n from corpus_numbers, lateral corpus_twice(id) t")
-
-
-@refused
-def transforms_with_state(s: Sources) -> DataFrame:
-    class Counts(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self._count = handle.getValueState("count", "n long")
-
-        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-            yield Row(key=key[0], n=sum(1 for _ in rows))
-
-        def close(self) -> None:
-            pass
-
-    return s.events().groupBy("key").transformWithState(Counts(), "key string, n long", "Update", "None")
 
 
 @refused

@@ -3,12 +3,18 @@
 ``TAILRACE_EXAMPLES`` sets how many inputs are generated for each; `make soak` takes many.
 """
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import lightgbm as lgb
+import numpy as np
+import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
@@ -23,7 +29,7 @@ INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "1"))
 STATEFUL = {"totals": ["card"], "per_minute": ["minute", "country"], "sliding": ["since"], "first_seen": []}
 """The columns that name a result of which only the last one counts."""
 MORE_TOPICS = {"route": ["large-payments"]}
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "payments")
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("payments", "train_models"))
 
 payments = st.fixed_dictionaries(
     {"id": st.integers(0, 50)},
@@ -45,7 +51,7 @@ def example(name: str) -> tr.Pipeline:
 
 def test_every_example_is_listed_and_loads() -> None:
     listed = (EXAMPLES / "README.md").read_text()
-    assert len(NAMES) == 9
+    assert len(NAMES) == 12
     for name in NAMES:
         assert f"`{name}.py`" in listed
         assert example(name).sources[0].topic_names == ("payments",)
@@ -55,7 +61,14 @@ def test_every_example_is_listed_and_loads() -> None:
 def test_batch_micro_batch_and_real_time_agree(name: str) -> None:
     here = example(name)
 
-    @settings(max_examples=INPUTS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    # Without shrinking: every try takes seconds.
+    @settings(
+        max_examples=INPUTS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(rows)
     def agree(sent: list[Any]) -> None:
         output = require_equal_modes(here, sent, by=STATEFUL.get(name, ()), topics=MORE_TOPICS.get(name, ()))
@@ -106,3 +119,39 @@ def test_the_others_are_these() -> None:
     assert {row["region"] for row in regions} == {"europe"}
     first = run(example("first_seen"), SENT, "batch").rows
     assert sorted((row["card"], row["country"]) for row in first) == [("c1", "DE"), ("c1", "FR"), ("c2", "FR")]
+
+
+def test_scores_are_these() -> None:
+    night = {"id": 5, "cents": 90_000, "country": "XX", "at": at("03:00:00")}
+    nothing = {"id": 6}
+    sent = [*SENT, night, nothing]
+
+    def scores(name: str) -> dict[int, float | None]:
+        return {row["id"]: row.get("score") for row in run(example(name), sent, "batch").rows}
+
+    linear = scores("score_sklearn")
+    assert linear.pop(6) is None
+    assert linear == pytest.approx({1: 0.012166, 2: 0.001356, 3: 0.001582, 4: 0.000655, 5: 0.681302}, abs=2e-6)
+    # These two know what to make of nothing.
+    assert scores("score_lightgbm") == pytest.approx(
+        {1: 0.009554, 2: 0.002453, 3: 0.002455, 4: 0.002455, 5: 0.422067, 6: 0.040518}, abs=2e-6
+    )
+    assert scores("score_onnx") == pytest.approx(
+        {1: 0.01053, 2: 0.005169, 3: 0.005169, 4: 0.004406, 5: 0.426837, 6: 0.021231}, abs=2e-6
+    )
+
+
+def test_the_models_are_what_the_script_makes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(EXAMPLES / "train_models.py"), str(tmp_path)], check=True, timeout=120)
+    kept, made = EXAMPLES / "models", tmp_path
+    assert {path.name for path in made.iterdir()} == {path.name for path in kept.iterdir()}
+    rows = np.array([[20_000, 1, 12], [90_000, 3, 3], [np.nan, np.nan, np.nan]], "float32")
+
+    def answers(folder: Path) -> Any:
+        parameters = json.loads((folder / "sklearn.json").read_text())
+        booster = lgb.Booster(model_file=folder / "lightgbm.txt")
+        session = ort.InferenceSession(folder / "pipeline.onnx", providers=["CPUExecutionProvider"])
+        (chances,) = session.run(["probabilities"], {"features": rows})
+        return [*parameters["coefficients"], parameters["intercept"], *booster.predict(rows), *chances[:, 1]]
+
+    assert answers(made) == pytest.approx(answers(kept), abs=1e-4)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from conftest import Kafka
 from pyspark.sql import DataFrame
@@ -112,7 +113,22 @@ def joined(how: str, *, static_first: bool = False) -> Callable[[DataFrame], Dat
     return join
 
 
+def by_python(df: DataFrame) -> DataFrame:
+    same = F.udf(lambda number: number, "long", useArrow=False)
+    return df.where(same("id") >= 0).select(same("id").alias("id"))
+
+
+def by_pandas(df: DataFrame) -> DataFrame:
+    @F.pandas_udf("long")
+    def same(numbers: pd.Series) -> pd.Series:
+        return numbers
+
+    return df.select(same(same("id")).alias("id"), F.explode("tags"))
+
+
 STATELESS = {
+    "Python function": (by_python, 1),
+    "pandas function": (by_pandas, 2),
     "explode": (lambda df: df.select("id", F.explode("tags").alias("tag")), 2),
     "many steps": (chained, 1),
     "SQL with a common table expression": (by_sql, 1),
@@ -199,9 +215,6 @@ def test_kafkas_own_timestamp_is_the_event_time_where_no_other_is_named(mode: st
 
 
 def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there(mode: str) -> None:
-    if mode == "realtime":
-        pytest.skip("Spark runs no such function in real time")
-
     def double(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             assert list(batch.columns) == ["id"]

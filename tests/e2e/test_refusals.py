@@ -1,11 +1,14 @@
 """What is refused before, or right after, a query starts: each with its reason, in the user's words."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from conftest import Kafka
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from test_modes import SCHEMA, per_card, pipeline, risky, start
@@ -137,29 +140,77 @@ def test_a_function_that_raises_or_returns_something_else(spark: Any, kafka: Kaf
         start(kafka, pipeline(kafka, lambda _: None), mode, tmp_path / "d")
 
 
-def test_python_functions_run_in_micro_batch_and_are_refused_in_real_time(
-    spark: Any, kafka: Kafka, tmp_path: Path
-) -> None:
+def test_python_functions_are_refused_by_a_query_of_sparks_own(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    """Those that Tailrace starts run them; the session that they were cloned from stays stock Spark."""
+
     @F.udf("double")
     def half(amount):
         return amount / 2
 
     here = pipeline(kafka, lambda frame: frame.withColumn("half", half("amount")))
     kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
-    with start(kafka, here, "microbatch", tmp_path / "c"):
-        received = kafka.receive_count(here.sink.topic, 1)
-    assert received[0][1]["half"] == 4.5
-    with pytest.raises(QueryRefused, match="half is Python, which Spark does not run in real time"):
-        start(kafka, here, "realtime", tmp_path / "d")
+    source, sink = here.sources[0].topic_names[0], kafka.topic("stock")
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    rows = read.option("subscribe", source).option("startingOffsets", "earliest").load()
+
+    def by_spark(value: Any, checkpoint: str) -> Any:
+        writer = rows.select(value.cast("string").alias("value")).writeStream.format("kafka").outputMode("update")
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("topic", sink)
+        return writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(realTime="1 seconds").start()
+
+    with start(kafka, here, "realtime", tmp_path / "c"):
+        assert kafka.receive_count(here.sink.topic, 1)[0][1]["half"] == 4.5
+        plain = by_spark(F.col("value"), "plain")
+        kafka.receive_count(sink, 1)
+        plain.stop()
+        with pytest.raises(PySparkException, match=r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*EvalPython"):
+            by_spark(half(F.lit(1.0)), "python").awaitTermination(60)
 
 
-def test_an_exception_in_a_python_function_names_its_line(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+def test_a_python_table_function_runs_in_micro_batch_alone(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    class Twice:
+        def eval(self, amount: float) -> Iterator[tuple[float]]:
+            yield (amount,)
+            yield (amount,)
+
+    twice = F.udtf(Twice, returnType="again double")
+
+    def doubled(payments: DataFrame) -> DataFrame:
+        return payments.lateralJoin(twice(F.col("amount").outer()))
+
+    here = pipeline(kafka, doubled)
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    with pytest.raises(QueryRefused, match="a Python table function cannot run in real time"):
+        start(kafka, here, "realtime", tmp_path / "c")
+    with start(kafka, here, "microbatch", tmp_path / "d"):
+        assert [row["again"] for _, row in kafka.receive_count(here.sink.topic, 2)] == [9.0, 9.0]
+
+
+def test_state_in_python_runs_in_micro_batch_alone(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    def count(card: tuple[str], groups: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        seen = (state.get[0] if state.exists else 0) + sum(len(group) for group in groups)
+        state.update((seen,))
+        yield pd.DataFrame({"card": [card[0]], "seen": [seen]})
+
+    def counted(payments: DataFrame) -> DataFrame:
+        grouped = payments.groupBy("card")
+        return grouped.applyInPandasWithState(count, "card string, seen long", "seen long", "update", "NoTimeout")
+
+    here = pipeline(kafka, counted)
+    kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
+    with pytest.raises(QueryRefused, match="applyInPandasWithState cannot run in real time"):
+        start(kafka, here, "realtime", tmp_path / "c")
+    with start(kafka, here, "microbatch", tmp_path / "d"):
+        assert kafka.receive_count(here.sink.topic, 1)[0][1] == {"card": "c", "seen": 1}
+
+
+def test_an_exception_in_a_python_function_names_its_line(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     @F.udf("double")
     def bad(amount):
         return amount / 0
 
     here = pipeline(kafka, lambda frame: frame.withColumn("bad", bad("amount")))
-    running = start(kafka, here, "microbatch", tmp_path / "c")
+    running = start(kafka, here, mode, tmp_path / "c")
     kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
     with pytest.raises(UserCodeFailed, match=r"test_refusals.py line \d+ in bad: ZeroDivisionError") as failed:
         running.wait(timeout_s=60)

@@ -17,6 +17,7 @@ LAYERS = (
     {"report"},
     {"runtime"},
     {"preflight"},
+    {"functions"},
     {"plan", "checkpoint"},
     {"engine"},
     {"spark_session"},

@@ -245,3 +245,14 @@ def test_the_state_of_a_batch_that_is_in_a_log_stays(tmp_path: Path, batch_in: s
     (tmp_path / "state").mkdir()
     acquire_and_release(tmp_path)
     assert (tmp_path / "state").exists()
+
+
+def test_what_functions_cost_is_kept_for_the_next_check(tmp_path: Path) -> None:
+    here = Checkpoint(tmp_path)
+    assert here.saved_costs() == {}
+    here.save_costs({})
+    assert here.saved_costs() == {}
+    here.save_costs({"risk": {"rows": 3, "python_ms": 0.5}})
+    assert Checkpoint(tmp_path).saved_costs() == {"risk": {"rows": 3, "python_ms": 0.5}}
+    (tmp_path / "tailrace-python.json").write_text("{half")
+    assert here.saved_costs() == {}

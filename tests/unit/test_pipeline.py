@@ -456,3 +456,28 @@ def test_no_refusal_repeats_the_value_of_an_option(secret: str) -> None:
         with pytest.raises(TailraceError) as refused:
             refuse()
         assert secret not in str(refused.value) + refused.value.detail + repr(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"python_errors": "drop"}, "python_errors='drop' is nothing that can be done"),
+        ({"python_errors": "dead-letter", "lineage": False}, "but lineage=False"),
+    ],
+)
+def test_what_python_errors_takes(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        Pipeline("p", KafkaSource("in", "a int"), lambda rows: rows, KafkaSink("out"), **changes)
+
+
+def test_python_errors_have_a_topic_for_dead_letters_of_their_own_right() -> None:
+    here = Pipeline(
+        "p",
+        KafkaSource("in", "a int"),
+        lambda rows: rows,
+        KafkaSink("out"),
+        malformed="fail",
+        python_errors="dead-letter",
+        dead_letters="letters",
+    )
+    assert here.dead_letter_topic == "letters"

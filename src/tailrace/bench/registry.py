@@ -10,6 +10,7 @@ from tailrace.bench.lanes import (
     kafka_streams,
     microbatch,
     pyflink,
+    python_functions,
     python_stock,
     quix,
     realtime,
@@ -18,7 +19,7 @@ from tailrace.bench.lanes import (
 from tailrace.errors import OptionRefused
 
 _MODULES = (
-    *(floor, microbatch, continuous, realtime_stock, realtime, python_stock),
+    *(floor, microbatch, continuous, realtime_stock, realtime, python_functions, python_stock),
     *(flink, kafka_streams, quix, pyflink),
 )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.bench.lane import Cell, Command
 from tailrace.bench.work import Work
 from tailrace.bench.works import SCHEMA, transform_of
+from tailrace.bench.works.python_function import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +40,7 @@ class SparkSettings:
         conf: Settings of the context.
         checkpoint_every_s: How often real time saves its progress, where the lane needs a time of its own.
         pipeline: The user's pipeline that runs instead of the work.
+        function: The kind of function that makes the score of the work in Python; an ordinary ``@udf`` by default.
     """
 
     tailrace: bool
@@ -46,6 +48,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     checkpoint_every_s: float | None = None
     pipeline: str | None = None
+    function: str = ""
 
 
 def spark_command(settings: SparkSettings, cell: Cell) -> Command:
@@ -76,7 +79,7 @@ def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["Stre
     from tailrace.runtime.start import start_pipeline
     from tailrace.spark_session import end_session
 
-    pipeline = _users_pipeline(settings.pipeline, cell) if settings.pipeline else _pipeline_of(cell)
+    pipeline = _users_pipeline(settings.pipeline, cell) if settings.pipeline else _pipeline_of(settings, cell)
     options = RunOptions(
         Mode(settings.trigger),
         cell.bootstrap_servers,
@@ -92,13 +95,13 @@ def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["Stre
         end_session()
 
 
-def _pipeline_of(cell: Cell) -> "Pipeline":
+def _pipeline_of(settings: SparkSettings, cell: Cell) -> "Pipeline":
     from tailrace.pipeline import KafkaSink, KafkaSource, Pipeline
 
     return Pipeline(
         name=f"bench-{cell.work}",
         source=KafkaSource(cell.source, SCHEMA, starting="earliest"),
-        transform=transform_of(cell.work),
+        transform=KINDS[settings.function].transform if settings.function else transform_of(cell.work),
         sink=KafkaSink(cell.sink, key="key"),
         dead_letters=f"{cell.sink}.dead-letters",
     )

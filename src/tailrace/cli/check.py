@@ -1,11 +1,12 @@
 """``tailrace check``: will it run, how many slots, what to change."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
+from tailrace.cli.costs import cost_in_words
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_error, print_json, say
 from tailrace.cli.run import settings_of
 from tailrace.errors import TailraceError
@@ -76,6 +77,7 @@ def print_report(report: "CheckReport") -> None:
     if report.slots is not None and report.mode is Mode.REALTIME:
         _print_stages(report.slots.stages, report.available)
     _print_latency(report.latency)
+    _print_python(report.python)
     if report.checkpoint:
         say(f"progress {report.checkpoint}")
     for finding in report.findings:
@@ -102,6 +104,12 @@ def _print_latency(links: "Sequence[Link]") -> None:
     for word, (when, some) in zip(["latency", *[""] * len(kinds)], kinds.items(), strict=False):
         told = " + ".join(f"{link.name} {link.ms:g}" for link in some)
         say(f"{word:<8} {when}: about {sum(link.ms for link in some):g} ms ({told})")
+
+
+def _print_python(costs: "Mapping[str, Mapping[str, float]]") -> None:
+    """What the Python functions cost when it ran last."""
+    for word, (name, cost) in zip(["python", *[""] * len(costs)], costs.items(), strict=False):
+        say(f"{word:<8} {name}: {cost_in_words(cost)}, in the last run")
 
 
 def _print_finding(finding: "Finding") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace.cli.costs import cost_in_words
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode, Pipeline
@@ -30,6 +31,15 @@ class Starved(StrEnum):
 
     STOP = "stop"
     WARN = "warn"
+
+
+PythonTimeout = Annotated[str, typer.Option(help="How long a Python function may take over the rows it was given.")]
+Once = Annotated[
+    bool,
+    typer.Option(
+        "--once", help="Process what is in the topics now, from their beginning unless told otherwise, and end."
+    ),
+]
 
 
 def run(
@@ -63,15 +73,11 @@ def run(
     shuffle_partitions: Annotated[
         int | None, typer.Option(min=1, help="Tasks after each shuffle; the source's partitions by default.")
     ] = None,
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once", help="Process what is in the topics now, from their beginning unless told otherwise, and end."
-        ),
-    ] = False,
+    once: Once = False,
     starved: Annotated[
         Starved, typer.Option(help="Real time: what to do where a partition is not read any more.")
     ] = Starved.STOP,
+    python_timeout: PythonTimeout = "2m",
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -91,6 +97,7 @@ def run(
         conf=settings_of(conf or [], shuffle_partitions),
         once=once,
         starved=str(starved),
+        python_timeout=python_timeout,
     )
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
@@ -128,6 +135,8 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
     say(f"{ended} after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
     if summary.malformed:
         say(_malformed(pipeline, summary.malformed))
+    for name, cost in summary.python.items():
+        say(f"python: {name}: {cost_in_words(asdict(cost))}")
     if summary.mode == Mode.REALTIME and not done:
         say("Records since the last checkpoint were written and will be written again at the next start.")
 
@@ -139,7 +148,7 @@ def _sources(pipeline: Pipeline) -> str:
 def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
     """The records that could not be read, and where they are now."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
-    where = f"now in {pipeline.dead_letter_topic}" if pipeline.dead_letter_topic else "dropped"
+    where = f"now in {pipeline.dead_letter_topic}" if pipeline.malformed == "dead-letter" else "dropped"
     total = sum(counts.values())
     return f"{total:,} {'record' if total == 1 else 'records'} could not be read ({reasons}): {where}"
 

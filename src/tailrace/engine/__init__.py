@@ -4,6 +4,12 @@ With ``spark_session.py`` this package is the only door to the JVM. Everything t
 PySpark object; no py4j object leaves it.
 """
 
+from tailrace.engine.functions import (
+    DeadLetterBox,
+    FunctionCost,
+    FunctionCosts,
+    carry_python,
+)
 from tailrace.engine.plans import (
     Call,
     Examined,
@@ -62,7 +68,10 @@ __all__ = [
     "BatchWatch",
     "Call",
     "Capacity",
+    "DeadLetterBox",
     "Examined",
+    "FunctionCost",
+    "FunctionCosts",
     "Operator",
     "RecordCheck",
     "RecordCounts",
@@ -73,6 +82,7 @@ __all__ = [
     "WriterSettings",
     "capacity",
     "carry_lineage",
+    "carry_python",
     "clone_session",
     "create_kafka_topic",
     "examine",

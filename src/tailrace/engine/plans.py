@@ -41,6 +41,8 @@ class Operator:
     """For an operator with state: whether a watermark drops it some time."""
     functions: tuple[str, ...] = ()
     """The names of the Python functions that it calls."""
+    path: str = ""
+    """How rows go to them, where the engine carries them."""
     call: str = ""
     """The DataFrame method that made it, where that is known."""
     line: str = ""
@@ -137,6 +139,7 @@ def _operator(told: Mapping[str, Any]) -> Operator:
         fixed=told["fixed"],
         bounded=told["bounded"],
         functions=tuple(told["functions"]),
+        path=told["path"],
         call=told["call"],
         line=told["line"],
     )

@@ -91,9 +91,14 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
     return DataFrame(records.read(raw._jdf, made), spark), RecordCounts(made)
 
 
-def carry_lineage(frame: DataFrame) -> DataFrame:
-    """The same rows with the hidden columns of their records, as far as its operators can carry them."""
-    return DataFrame(tailrace_of(frame.sparkSession).Lineage.carry(frame._jdf), frame.sparkSession)
+def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
+    """The same rows with the hidden columns of their records, as far as its operators can carry them.
+
+    Args:
+        frame: The rows.
+        python: Whether Python functions are the engine's, which then knows the record that each call is about.
+    """
+    return DataFrame(tailrace_of(frame.sparkSession).Lineage.carry(frame._jdf, python), frame.sparkSession)
 
 
 def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:

@@ -93,6 +93,10 @@ def fetch_wait_ms(options: Mapping[str, str]) -> float:
 
 
 def holds_rows_for_python(query: Query) -> bool:
-    """Whether rows wait for a batch of them to fill before Python gets any; only with Spark's own check off."""
+    """Whether rows wait for a batch of them to fill before Python gets any.
+
+    The engine calls functions with what has arrived. Spark's own operators wait; they run only with its check off.
+    """
     row_by_row = all(query.setting(key) == value for key, value in _ROW_BY_ROW.items())
-    return any(not node.refused and (node.name == "ArrowEvalPython" or not row_by_row) for node in query.python_nodes)
+    sparks_own = [node for node in query.python_nodes if not node.path and not node.refused]
+    return any(node.name == "ArrowEvalPython" or not row_by_row for node in sparks_own)

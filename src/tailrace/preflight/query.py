@@ -8,9 +8,10 @@ from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 
 PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
-"""The operators of Python functions on columns."""
+"""Spark's own operators of Python functions on columns."""
 
-
+SCAN = "RealTimeStreamScan"
+"""What reads a stream in real time."""
 STATEFUL = ("StatefulStreamlineAggregate", "StateStoreSave", "StreamingDeduplicate", "StreamingSymmetricHashJoin")
 """How the names of operators with state begin."""
 
@@ -25,6 +26,7 @@ class Saved:
         shuffle_partitions: How many parts its state has; they cannot change.
         belongs_to: The query it belongs to, where that is another one.
         offsets: Where each source goes on, as Spark wrote it; none where nothing was committed yet.
+        python: What each Python function cost in the last run, as :class:`tailrace.engine.FunctionCost` has it.
     """
 
     location: str
@@ -32,6 +34,7 @@ class Saved:
     shuffle_partitions: int | None = None
     belongs_to: str = ""
     offsets: tuple[str, ...] = ()
+    python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def switches(self) -> str:
@@ -96,8 +99,12 @@ class Query:
 
     @property
     def python_nodes(self) -> list[Operator]:
-        """The plan's nodes that hand rows to Python functions and take their results."""
-        return [node for node in self.operators() if node.name in PYTHON_NODES]
+        """The plan's nodes that hand a stream's rows to Python functions: the engine's, which name a path, and Spark's.
+
+        A static table may be made by Python functions, too: no record waits for those.
+        """
+        found = [node for node in self.operators() if node.path or node.name in PYTHON_NODES]
+        return [node for node in found if any(below.name.startswith(SCAN) for below in node.walk())]
 
     def operators(self, *names: str) -> Iterator[Operator]:
         """The plan's nodes whose name begins with one of these; all where none is given."""

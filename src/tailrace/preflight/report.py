@@ -1,7 +1,7 @@
 """What all checks together found."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -41,6 +41,7 @@ class CheckReport:
         findings: The worst first.
         latency: The links of the latency chain, in milliseconds, as far as settings tell.
         checkpoint: Which modes may go on from its checkpoint, in words; nothing where it has none yet.
+        python: What each Python function of it cost in the last run; nothing where it has not run yet.
     """
 
     name: str
@@ -50,6 +51,7 @@ class CheckReport:
     findings: Sequence[Finding]
     latency: Sequence[Link] = ()
     checkpoint: str = ""
+    python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -74,6 +76,7 @@ class CheckReport:
                 {"link": link.name, "ms": link.ms, "when": str(link.when), "from": link.source} for link in self.latency
             ],
             "checkpoint": self.checkpoint,
+            "python": {name: dict(cost) for name, cost in self.python.items()},
             "findings": [finding.as_json() for finding in self.findings],
         }
 

@@ -25,4 +25,5 @@ def run_checks(query: Query, beforehand: Sequence[Finding] = ()) -> CheckReport:
         in_order(found),
         latency_chain(query),
         query.saved.switches if query.saved is not None else "",
+        query.saved.python if query.saved is not None else {},
     )

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from tailrace.engine import clone_session, malformed_in_all, save
-from tailrace.pipeline import Pipeline
+from tailrace.pipeline import Mode, Pipeline
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
+from tailrace.runtime.options import run_options
+from tailrace.runtime.python_functions import carry_functions
 
 
 def run_batch(
@@ -21,7 +23,9 @@ def run_batch(
         bootstrap_servers: The brokers.
         bounds: The first and last offsets of each source, in the words of Spark's Kafka source.
     """
-    frame = pipeline_frame(pipeline, clone_session(spark), bootstrap_servers, bounds)
+    own = clone_session(spark)
+    costs = carry_functions(own, run_options(Mode.MICROBATCH), pipeline, bootstrap_servers)
+    frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None)
     writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
     if failed is not None:

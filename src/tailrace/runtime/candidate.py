@@ -46,6 +46,7 @@ from tailrace.preflight.report import CheckReport
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.frames import pipeline_frame
 from tailrace.runtime.options import RunOptions
+from tailrace.runtime.python_functions import carry_functions
 
 _RAISED: Mapping[str, type[TailraceError]] = {
     slots_missing.CODE: SlotsMissing,
@@ -72,6 +73,7 @@ class Candidate:
         writer: How; None where only a DataFrame is looked at.
         counts: The counts of its sources' records.
         lost_lineage: What of a record's origin its outputs do not carry, in words; or nothing.
+        costs: What its Python functions cost, where the engine runs them.
     """
 
     name: str
@@ -79,25 +81,39 @@ class Candidate:
     writer: DataStreamWriter | None = None
     counts: tuple[engine.RecordCounts, ...] = ()
     lost_lineage: str = ""
+    costs: engine.FunctionCosts | None = None
+
+    @property
+    def watched(self) -> "tuple[engine.RecordCounts | engine.FunctionCosts, ...]":
+        """Everything of it that is counted while it runs."""
+        return (*self.counts, *([self.costs] if self.costs is not None else []))
 
 
-def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str) -> Candidate:
+def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str, options: RunOptions) -> Candidate:
     """A pipeline on a session of its own; what the user's function adds to the plan remembers its line."""
+    costs = carry_functions(own, options, pipeline, bootstrap_servers)
     try:
         with engine.recorded_lines(own):
-            frame = pipeline_frame(pipeline, own, bootstrap_servers)
+            frame = pipeline_frame(pipeline, own, bootstrap_servers, carries_python=costs is not None)
     except PySparkException as refused:
         raise translate_failure(pipeline.name, str(refused)) from refused
     writer = frame.rows.writeStream.format("kafka").options(**pipeline.sink.options)
     writer = writer.options(**pipeline.sink.destination).option("kafka.bootstrap.servers", bootstrap_servers)
-    return Candidate(pipeline.name, frame.rows, writer.outputMode("update"), frame.counts, frame.lost)
+    return Candidate(pipeline.name, frame.rows, writer.outputMode("update"), frame.counts, frame.lost, costs)
 
 
-def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, mode: Mode) -> Candidate:
+def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, options: RunOptions) -> Candidate:
     """Any streaming query on a session of its own."""
+    costs = carry_functions(own, options)
     moved = engine.writer_on(writer, own)
     frame = engine.writer_frame(moved)
-    return Candidate(name, frame, _in_update_mode(moved, frame, mode))
+    return Candidate(name, frame, _in_update_mode(moved, frame, options.mode), costs=costs)
+
+
+def frame_candidate(frame: DataFrame, own: SparkSession, options: RunOptions) -> Candidate:
+    """What may become a streaming query."""
+    carry_functions(own, options)
+    return Candidate("query", engine.frame_on(frame, own))
 
 
 def _in_update_mode(writer: DataStreamWriter, frame: DataFrame, mode: Mode) -> DataStreamWriter:
@@ -224,6 +240,7 @@ def saved_in(checkpoint: Checkpoint, owner: Owner | None) -> Saved:
             checkpoint.pinned_shuffle_partitions(),
             checkpoint.other_owner(owner) if owner is not None else "",
             checkpoint.saved_offsets(),
+            checkpoint.saved_costs(),
         )
     except OSError as refused:
         raise CheckpointError(

@@ -19,10 +19,10 @@ from tailrace.preflight.query import Query
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
-    Candidate,
     Identity,
     as_finding,
     facts,
+    frame_candidate,
     pipeline_candidate,
     refuse_pipelines_options,
     require_sink_topic,
@@ -100,7 +100,7 @@ def check_pipeline(
     own = query_session(spark, options, location, total_partitions(sources))
     query = beforehand.ask(
         lambda: facts(
-            pipeline_candidate(pipeline, own, servers),
+            pipeline_candidate(pipeline, own, servers, options),
             own,
             options,
             saved,
@@ -127,8 +127,9 @@ def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> Chec
     beforehand = Beforehand()
     topics = beforehand.ask(lambda: query_topics(what)) or QueryTopics((None,))
     own = query_session(what.sparkSession, options, Checkpoint(options.checkpoint or NOWHERE), topics.total)
-    candidate = Candidate("query", engine.frame_on(what, own))
-    query = facts(candidate, own, options, None, topics.total, reachable=not beforehand.silent)
+    query = facts(
+        frame_candidate(what, own, options), own, options, None, topics.total, reachable=not beforehand.silent
+    )
     return run_checks(query, beforehand.findings)
 
 
@@ -143,7 +144,7 @@ def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
     checkpoint = Checkpoint(identity.location)
     saved = beforehand.ask(lambda: saved_in(checkpoint, writer_owner(identity, topics, told)))
     own = query_session(frame.sparkSession, options, checkpoint, topics.total)
-    candidate = writer_candidate(writer, own, identity.name, options.mode)
+    candidate = writer_candidate(writer, own, identity.name, options)
     query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
     return run_checks(query, beforehand.findings)
 

@@ -20,6 +20,7 @@ from tailrace.errors import (
 )
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
+_WHERE = re.compile(r" \([^()]+ line \d+\)$")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -49,12 +50,28 @@ def translate_failure(name: str, text: str) -> TailraceError:
     )
 
 
+def _users_place(trace: str) -> str:
+    """The last frame of the user's in a traceback, in words; or nothing."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
+    own = [frame for frame in frames if "site-packages" not in frame[0] and "pyspark.zip" not in frame[0]]
+    return f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
+
+
+def _function_failed(name: str, found: re.Match[str], text: str) -> TailraceError:
+    """A Python function that the engine ran failed on a row: it says which, and on what."""
+    function, record, message, trace = found.groups()
+    on = f" on record {record}" if record else ""
+    return UserCodeFailed(
+        f"function {function} of query {name!r} failed{on}{_users_place(trace)}: {_WHERE.sub('', message)}",
+        fix="mend that line, or let the pipeline go on without such records: python_errors='dead-letter'",
+        detail=text,
+    )
+
+
 def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     """An exception inside a Python worker: the last frame of the user's, and its last line."""
     trace = found.group(1)
-    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if "site-packages" not in frame[0] and "pyspark.zip" not in frame[0]]
-    place = f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
+    place = _users_place(trace)
     after_last_frame = trace.rpartition('  File "')[2].splitlines()
     message = next(
         (line for line in after_last_frame if line.strip() and not line.startswith(" ") and '", line ' not in line), ""
@@ -62,6 +79,15 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     return UserCodeFailed(
         f"a Python function of query {name!r} raised an exception{place}: {message.strip()}",
         fix="mend that line; --verbose shows the whole stack trace",
+        detail=text,
+    )
+
+
+def _workers_ended(name: str, found: re.Match[str], text: str) -> TailraceError:
+    return UserCodeFailed(
+        f"the Python workers of query {name!r} end whatever they are given",
+        why="they crash, are killed, or have no memory: another one was started again and again",
+        fix="call the function in a Python of its own, with the libraries that workers have",
         detail=text,
     )
 
@@ -241,9 +267,17 @@ def _refused_by_spark(name: str, found: re.Match[str], text: str) -> TailraceErr
 
 _KNOWN = (
     _Known(
+        re.compile(
+            r"Python function (.+?) failed(?: on record (\S+))?: ([^\n]*)\n((?:Traceback .+?)?)(?:\n\n|\n\tat |\Z)",
+            re.DOTALL,
+        ),
+        _function_failed,
+    ),
+    _Known(
         re.compile(r"(Traceback \(most recent call last\):\n.+?)(?:\n\n|\n\tat |\Z)", re.DOTALL),
         _python_error,
     ),
+    _Known(re.compile(r"Python worker exited unexpectedly"), _workers_ended),
     _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
     _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
     _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),

@@ -1,7 +1,10 @@
 """A pipeline as one DataFrame: its sources, the user's function, its sink."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,12 +31,23 @@ def pipeline_frame(
     spark: SparkSession,
     bootstrap_servers: str,
     bounds: Sequence[Mapping[str, str]] | None = None,
+    *,
+    carries_python: bool,
 ) -> PipelineFrame:
-    """The rows that a pipeline writes: a stream, or a batch over the given offsets of each source."""
+    """The rows that a pipeline writes: a stream, or a batch over the given offsets of each source.
+
+    Args:
+        pipeline: The pipeline.
+        spark: The session of this query.
+        bootstrap_servers: The brokers.
+        bounds: The offsets of a batch.
+        carries_python: Whether the engine runs its Python functions on that session.
+    """
     made = [
         source_frame(pipeline, source, spark, bootstrap_servers, bounds[number] if bounds is not None else None)
         for number, source in enumerate(pipeline.sources)
     ]
+    _let_workers_import(spark, pipeline)
     with user_code(f"the function of pipeline {pipeline.name!r}"):
         result = pipeline.transform(*(frame for frame, _ in made))
     if not isinstance(result, DataFrame):
@@ -51,9 +65,22 @@ def pipeline_frame(
     for source, (_, counted) in zip(pipeline.sources, made, strict=True):
         _require_one_use(pipeline, source, counted.uses(result))
     if pipeline.lineage:
-        result = carry_lineage(result)
+        result = carry_lineage(result, python=carries_python)
     counts = tuple(counted for _, counted in made)
     return PipelineFrame(sink_frame(pipeline, result), counts, _lost(pipeline, result))
+
+
+def _let_workers_import(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Let Python workers import the file that the function is in, and what lies beside it, as the driver does."""
+    module = sys.modules.get(getattr(pipeline.transform, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return
+    folder = str(Path(file).resolve().parents[module.__name__.count(".")])
+    environment = spark.sparkContext.environment
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in known:
+        environment["PYTHONPATH"] = os.pathsep.join([each for each in known if each] + [folder])
 
 
 def _require_one_use(pipeline: Pipeline, source: KafkaSource, uses: int) -> None:

@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from tailrace.errors import PipelineNotFound
+from pyspark import cloudpickle
+
+from tailrace.errors import PipelineNotFound, UserCodeFailed
 from tailrace.pipeline import Pipeline
 from tailrace.runtime.usercode import user_code
+from tailrace.spark_session import unlent_session
+
+_NEEDS_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
 
 
 def load_pipeline(reference: str) -> Pipeline:
@@ -74,11 +79,28 @@ def _import_file(path: Path) -> ModuleType:
             f"{path} is no Python file", fix="give a .py file that defines a pipeline, or module:name"
         )
     module = importlib.util.module_from_spec(spec)
-    # Registered under its name first, so that classes and functions in it can be pickled by reference.
+    # Registered under its name first, as Python does it: what it imports may import it.
     sys.modules[path.stem] = module
-    with user_code(f"the file {path}"):
-        spec.loader.exec_module(module)
+    try:
+        with user_code(f"the file {path}"):
+            spec.loader.exec_module(module)
+    except UserCodeFailed as failed:
+        if _NEEDS_SPARK not in (failed.detail or ""):
+            raise
+        # PySpark lets Spark read a type that is written as text, as in @udf("double").
+        unlent_session()
+        with user_code(f"the file {path}"):
+            spec.loader.exec_module(module)
+    _send_with_functions(folder)
     return module
+
+
+def _send_with_functions(folder: str) -> None:
+    """Let Python functions take along what they use of the modules in a folder: workers cannot import those."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).parent == Path(folder):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _import_module(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ from tailrace.runtime.duration import REALTIME_MINIMUM_MS, parse_duration_ms, re
 
 DEFAULT_CHECKPOINT_EVERY = "5m"
 DEFAULT_TRIGGER_EVERY = "0ms"
+DEFAULT_PYTHON_TIMEOUT = "2m"
 AUTO = "auto"
 STARVED = ("stop", "warn")
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
@@ -47,6 +48,7 @@ class RunOptions:
         conf: Spark settings of the user's.
         once: Whether to process what is there now and end.
         starved: Real time: ``stop`` with an error where a partition is not read any more, or ``warn``.
+        python_timeout: How long a Python function may take over the rows it was given before its worker is replaced.
         auto: Whether micro-batch will do where the check finds something against real time.
     """
 
@@ -59,12 +61,15 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     starved: str = "stop"
+    python_timeout: str = DEFAULT_PYTHON_TIMEOUT
     auto: bool = False
 
     def __post_init__(self) -> None:
         if self.starved not in STARVED:
             raise OptionRefused(f"starved={self.starved!r} is not known", fix=f"one of: {', '.join(STARVED)}")
         parse_duration_ms(self.trigger_every, "--trigger-every")
+        if self.python_timeout_ms <= 0:
+            raise OptionRefused("--python-timeout 0 would end every worker at once", fix="--python-timeout 2m")
         if self.checkpoint_every is not None:
             parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
         if self.mode is Mode.REALTIME:
@@ -82,6 +87,11 @@ class RunOptions:
                 return self._shortest_ms
             return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
         return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    @property
+    def python_timeout_ms(self) -> int:
+        """How long a Python function may take over the rows it was given."""
+        return parse_duration_ms(self.python_timeout, "--python-timeout")
 
     @property
     def _shortest_ms(self) -> int:

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.checkpoint import Checkpoint
-from tailrace.engine import BatchWatch, RecordCounts, failure_text, has_tasks_at_work, malformed_in_all
+from tailrace.engine import (
+    BatchWatch,
+    FunctionCost,
+    FunctionCosts,
+    RecordCounts,
+    failure_text,
+    has_tasks_at_work,
+    malformed_in_all,
+)
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
@@ -45,6 +53,8 @@ class RunSummary:
     """Records that could not be read, by reason, in the tasks that have ended; one read again counts again."""
     why_microbatch: tuple[Mapping[str, str], ...] = ()
     """What was found against real time, where the mode was left to Tailrace."""
+    python: Mapping[str, FunctionCost] = field(default_factory=dict)
+    """What each Python function cost, where the engine ran it."""
 
 
 class RunningQuery:
@@ -59,6 +69,7 @@ class RunningQuery:
         checkpoint: Checkpoint,
         report: CheckReport,
         counts: Sequence[RecordCounts] = (),
+        costs: FunctionCosts | None = None,
     ) -> None:
         self.query = query
         """PySpark's own handle, for everything that is not here."""
@@ -76,6 +87,8 @@ class RunningQuery:
         """Knows which batch runs, where it is to end by itself."""
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
+        self._costs = costs
+        self._last_costs: dict[str, FunctionCost] = {}
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
         self._ending: BatchWatch | None = None
@@ -199,7 +212,16 @@ class RunningQuery:
             self.checkpoint,
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
+            self.python_costs(),
         )
+
+    def python_costs(self) -> dict[str, FunctionCost]:
+        """What its Python functions cost so far, in the tasks that have ended; nothing where Spark itself runs them."""
+        if self._costs is not None:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self._last_costs = self._costs.read()
+                self._checkpoint.save_costs({name: asdict(cost) for name, cost in self._last_costs.items()})
+        return self._last_costs
 
     def _malformed(self) -> dict[str, int]:
         with contextlib.suppress(PySparkException, Py4JError, OSError):
@@ -209,9 +231,12 @@ class RunningQuery:
     def _await_last_counts(self) -> None:
         """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
-        while self._counts and has_tasks_at_work(self.query) and time.monotonic() < deadline:
+        watched: list[RecordCounts | FunctionCosts] = list(self._counts)
+        if self._costs is not None:
+            watched.append(self._costs)
+        while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
             time.sleep(0.05)
-        for counts in self._counts:
+        for counts in watched:
             counts.settle()
             counts.close()
         if self.watch is not None:

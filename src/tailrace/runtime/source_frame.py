@@ -28,8 +28,8 @@ _PLAIN = {
     "bytes": StructType([StructField("value", BinaryType())]),
 }
 _METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
-TOPIC, PARTITION, OFFSET, EVENT_TIME = (
-    RESERVED_PREFIX + name for name in ("topic", "partition", "offset", "event_time")
+TOPIC, PARTITION, OFFSET, EVENT_TIME, RAW = (
+    RESERVED_PREFIX + name for name in ("topic", "partition", "offset", "event_time", "raw")
 )
 """The hidden columns, which the engine carries to the output."""
 
@@ -162,13 +162,13 @@ def source_frame(
     )
     checked, counts = read_records(raw, _record_check(pipeline, source, schema, bootstrap_servers))
     metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
-    hidden = _hidden_columns(source) if pipeline.lineage else []
+    hidden = _hidden_columns(pipeline, source) if pipeline.lineage else []
     whole = checked.select(RECORD, *metadata, *hidden)
     shown = [F.col(quoted(RECORD) + "." + quoted(name)) for name in schema.fieldNames()]
     return whole.select(*shown, *([quoted(source.metadata)] if source.metadata is not None else [])), counts
 
 
-def _hidden_columns(source: KafkaSource) -> list[Column]:
+def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
     event_time = F.col("timestamp")
     if source.event_time is not None:
         event_time = F.coalesce(F.col(quoted(RECORD) + "." + quoted(source.event_time)), event_time)
@@ -177,17 +177,24 @@ def _hidden_columns(source: KafkaSource) -> list[Column]:
         F.col("partition").alias(PARTITION),
         F.col("offset").alias(OFFSET),
         event_time.alias(EVENT_TIME),
+        *([F.struct("value", "key", "headers").alias(RAW)] if pipeline.python_errors == "dead-letter" else []),
     ]
 
 
-def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:
+def dead_letter_producer(pipeline: Pipeline, bootstrap_servers: str) -> dict[str, str]:
+    """The configuration of the producer of dead letters.
+
+    As Spark makes up its own sink's: the connector then gives both the same producer.
+    """
     serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
-    # As Spark makes up its own sink's: the connector then gives both the same producer.
-    producer = java_client_options(pipeline.sink.options) | {
+    return java_client_options(pipeline.sink.options) | {
         "bootstrap.servers": bootstrap_servers,
         "key.serializer": serializer,
         "value.serializer": serializer,
     }
+
+
+def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:
     return RecordCheck(
         source.format,
         schema.json(),
@@ -195,7 +202,7 @@ def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, b
         pipeline.malformed,
         pipeline.name,
         pipeline.dead_letter_topic,
-        producer,
+        dead_letter_producer(pipeline, bootstrap_servers),
     )
 
 

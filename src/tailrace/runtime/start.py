@@ -33,7 +33,7 @@ from tailrace.runtime.candidate import (
 )
 from tailrace.runtime.confirm import confirm
 from tailrace.runtime.failure import translate_failure
-from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_options
+from tailrace.runtime.options import DEFAULT_PYTHON_TIMEOUT, DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning, total_partitions
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
@@ -54,6 +54,7 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
     conf: Mapping[str, str] | None = None,
     once: bool = False,
     starved: str = "stop",
+    python_timeout: str = DEFAULT_PYTHON_TIMEOUT,
 ) -> RunningQuery:
     """Check a pipeline, or any streaming query, and start it.
 
@@ -72,6 +73,8 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
             otherwise, and end. In real time the end is found by ``wait()``, so call it.
         starved: Real time: what to do where a partition is not read any more, such as one that was added to a topic
             while no slot was free: ``"stop"`` with an error, or ``"warn"``.
+        python_timeout: How long a Python function may take over the rows it was given. A worker that takes longer is
+            ended and replaced, and what it had is tried again.
 
     Returns:
         The running query. Stop it with ``stop()``, or wait for it with ``wait()``.
@@ -89,6 +92,7 @@ def start(  # noqa: PLR0913 - one argument per choice of a user's
         conf=dict(conf or {}),
         once=once,
         starved=starved,
+        python_timeout=python_timeout,
     )
     refuse_connect(what)
     if isinstance(what, Pipeline):
@@ -138,7 +142,7 @@ def start_pipeline(
         # Before the start: it ends with what is there now.
         bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
         running = _start(
-            lambda on, _mode: pipeline_candidate(pipeline, on, servers),
+            lambda on, how: pipeline_candidate(pipeline, on, servers, how),
             spark,
             options,
             checkpoint,
@@ -175,7 +179,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     checkpoint.acquire(writer_owner(identity, topics, told))
     try:
         return _start(
-            lambda on, mode: writer_candidate(writer, on, identity.name, mode),
+            lambda on, how: writer_candidate(writer, on, identity.name, how),
             frame.sparkSession,
             options,
             checkpoint,
@@ -188,7 +192,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
 
 
 def _start(
-    build: Callable[[SparkSession, Mode], Candidate],
+    build: Callable[[SparkSession, RunOptions], Candidate],
     spark: SparkSession,
     options: RunOptions,
     checkpoint: Checkpoint,
@@ -198,7 +202,7 @@ def _start(
 ) -> RunningQuery:
     """Plan the query on a session of its own, check it, start it and see that it runs."""
     own = query_session(spark, options, checkpoint, partitions)
-    candidate = build(own, options.mode)
+    candidate = build(own, options)
     query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
@@ -211,7 +215,13 @@ def _start(
     started = _begin(candidate, options, checkpoint)
     lend_context()  # stopping it would stop the query
     running = RunningQuery(
-        started, name=candidate.name, mode=options.mode, checkpoint=checkpoint, report=report, counts=candidate.counts
+        started,
+        name=candidate.name,
+        mode=options.mode,
+        checkpoint=checkpoint,
+        report=report,
+        counts=candidate.counts,
+        costs=candidate.costs,
     )
     running.lost_lineage = candidate.lost_lineage
     if query.realtime and options.once:
@@ -240,11 +250,11 @@ def _begin(candidate: Candidate, options: RunOptions, checkpoint: Checkpoint) ->
     if realtime and options.once:
         # A bounded run ends right after a checkpoint, which must be on disk by then.
         writer = writer.option("asyncProgressTrackingEnabled", "false")
-    for counts in candidate.counts:
+    for counts in candidate.watched:
         counts.watch()
     try:
         return writer.queryName(candidate.name).option("checkpointLocation", checkpoint.location).start()
     except PySparkException as refused:
-        for counts in candidate.counts:
+        for counts in candidate.watched:
             counts.close()
         raise translate_failure(candidate.name, str(refused)) from refused

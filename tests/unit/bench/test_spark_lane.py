@@ -114,7 +114,7 @@ def test_a_query_that_ended_without_a_failure_ends_the_process_all_the_same() ->
 
 
 def test_a_works_pipeline_is_an_ordinary_one_between_the_topics_of_its_run(tmp_path: Path) -> None:
-    pipeline = spark_lane._pipeline_of(a_cell(tmp_path))
+    pipeline = spark_lane._pipeline_of(SparkSettings(tailrace=True, trigger="realtime"), a_cell(tmp_path))
     assert pipeline.sources[0].topics == ("in",)
     assert (pipeline.sink.topic, pipeline.sink.key) == ("out", "key")
     assert pipeline.dead_letters == "out.dead-letters"

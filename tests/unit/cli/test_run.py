@@ -175,6 +175,7 @@ def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: py
         "checkpoint": "/checkpoints/fraud",
         "malformed": {"not_json": 2},
         "why_microbatch": [],
+        "python": {},
     }
 
 

@@ -14,6 +14,7 @@ from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight import checks
 from tailrace.preflight.finding import Finding, Severity
+from tailrace.preflight.latency import latency_chain
 from tailrace.preflight.query import Saved
 
 from .made_up import node, query, refusal
@@ -35,6 +36,7 @@ class Found:
 
 FOUR = {"tasks": tuple(f"payments-{n}" for n in (2, 0, 3, 1))}
 MICRO = {"mode": Mode.MICROBATCH}
+CARRIED: dict[str, Any] = {"functions": ("score", "rate"), "path": "pickled rows"}
 FOUND = (
     Found(
         "SLOTS_MISSING", Severity.ERROR,
@@ -100,6 +102,18 @@ FOUND = (
         "PYTHON_FUNCTION", Severity.ERROR,
         {"plan": node("ArrowEvalPython", SCAN, refused=True, functions=("score",))}, ({"plan": SCAN}, MICRO),
         ("score is Python", "Arrow batches"),
+    ),
+    Found(
+        "PYTHON_FUNCTION", Severity.ADVICE,
+        {"plan": node("SerializeFromObject", node("MapPartitions", SCAN, **CARRIED, line="fraud.py:9", call="select"))},
+        ({"plan": node("SerializeFromObject", node("MapPartitions", SCAN))}, MICRO),
+        ("Python runs score, rate on the rows that have arrived", "pickled rows", "is cheaper", "fraud.py:9 (select)"),
+    ),
+    Found(
+        "OPERATOR_REFUSED", Severity.ERROR,
+        {"plan": node("MapInPandas", SCAN, refused=True, functions=("score",), call="mapInPandas", line="fraud.py:9")},
+        ({"plan": node("MapPartitions", SCAN, functions=("score",), path="Arrow batches")},),
+        ("mapInPandas with a barrier", "without barrier=", "fraud.py:9 (mapInPandas)"),
     ),
     Found(
         "SOURCE_TWICE", Severity.ERROR,
@@ -290,6 +304,33 @@ def findings(**changed: Any) -> list[Finding]:
 def test_a_query_that_is_well_has_no_findings() -> None:
     assert findings() == []
     assert findings(mode=Mode.MICROBATCH) == []
+
+
+@pytest.mark.parametrize("path", ["", "Arrow batches"])
+def test_a_static_table_may_be_made_by_python_functions(path: str) -> None:
+    table = node("BroadcastExchange", node("ArrowEvalPython", node("LocalTableScan"), functions=("score",), path=path))
+    assert findings(plan=node("BroadcastHashJoin", SCAN, table)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "held"),
+    [("MapPartitions", "Arrow batches", False), ("MapPartitions", "", False), ("ArrowEvalPython", "", True)],
+)
+def test_rows_are_held_for_python_by_sparks_own_operators_alone(name: str, path: str, held: bool) -> None:
+    asked = query(plan=node(name, SCAN, functions=("score",), path=path))
+    assert ("Python" in {link.name for link in latency_chain(asked)}) is held
+
+
+def test_each_call_of_carried_functions_is_told_with_its_own_path() -> None:
+    lower = node("MapPartitions", SCAN, functions=("rate",), path="Arrow batches")
+    told = findings(plan=node("MapPartitions", lower, functions=("score",), path="pickled rows"))
+    assert [finding.severity for finding in told] == [Severity.ADVICE, Severity.ADVICE]
+    assert ["pickled rows" in finding.why for finding in told] == [True, False]
+
+
+def test_a_function_that_spark_calls_in_two_places_is_told_once() -> None:
+    lower = node("MapPartitions", SCAN, functions=("score",), path="Arrow batches")
+    assert len(findings(plan=node("MapPartitions", lower, functions=("score",), path="Arrow batches"))) == 1
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.code} {found.says[0]}")

@@ -141,7 +141,27 @@ TOPIC_UNKNOWN = stage_failure(
     "topic-partition.\n",
 )
 
+FUNCTION = (
+    "Job aborted due to stage failure: Task 1 in stage 1.0 failed 1 times, most recent failure: Lost task 1.0: "
+    "org.apache.spark.sql.execution.python.tailrace.FunctionFailedException: Python function risk failed on record "
+    "payments-1@17: ValueError: no (fraud.py line 9)\nTraceback (most recent call last):\n"
+    '  File "/home/ann/jobs/fraud.py", line 9, in risk\n    raise ValueError("no")\nValueError: no\n\n'
+    "\tat org.apache.spark.sql.execution.python.tailrace.FailedRecords.handle(FailedRecords.scala:47)\n"
+)
+HUNG = (
+    "org.apache.spark.sql.execution.python.tailrace.FunctionFailedException: Python function risk, score failed: "
+    "TimeoutError: it took longer than 2.0 s, and its worker was ended\n\n\tat org.apache.spark.X.y(Z.scala:1)\n"
+)
+WORKERS = (
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting "
+    "'spark.python.worker.faulthandler.enabled'\n"
+    "\tat org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:1)\n"
+)
+
 CASES: list[tuple[str, type[TailraceError]]] = [
+    (FUNCTION, UserCodeFailed),
+    (HUNG, UserCodeFailed),
+    (WORKERS, UserCodeFailed),
     (python_failure(), UserCodeFailed),
     (PYTHON_OPERATOR, QueryRefused),
     (SORT, QueryRefused),
@@ -184,6 +204,17 @@ def test_a_python_exception_is_told_with_the_users_line_and_its_own_words() -> N
     assert error.what == (
         "a Python function of query 'fraud' raised an exception at /home/ann/jobs/fraud.py line 9 in risk: "
         "ZeroDivisionError: division by zero"
+    )
+
+
+def test_a_function_that_failed_on_a_record_names_both() -> None:
+    assert translate_failure("fraud", FUNCTION).what == (
+        "function risk of query 'fraud' failed on record payments-1@17 at /home/ann/jobs/fraud.py line 9 in risk: "
+        "ValueError: no"
+    )
+    assert translate_failure("fraud", HUNG).what == (
+        "function risk, score of query 'fraud' failed: "
+        "TimeoutError: it took longer than 2.0 s, and its worker was ended"
     )
 
 

@@ -1,11 +1,14 @@
 import os
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tailrace.errors import PipelineNotFound, UserCodeFailed
+from tailrace.runtime import loader
 from tailrace.runtime.loader import load_pipeline
 
 HEAD = "import tailrace as tr\n"
@@ -143,3 +146,24 @@ def test_a_package_that_raises_is_the_users_code(here: Path, broken: str) -> Non
     write(here, "jobs_broken/fraud.py", definition("fraud"))
     with pytest.raises(UserCodeFailed, match=r"__init__\.py line 2"):
         load_pipeline("jobs_broken.fraud")
+
+
+def test_a_type_that_is_written_as_text_gets_the_spark_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(loader, "unlent_session", lambda: started.append("spark"))
+    file = tmp_path / f"typed_{secrets.token_hex(4)}.py"
+    file.write_text(
+        "from pyspark.errors import PySparkRuntimeError\n"
+        "import started_here\n"
+        "if not started_here.LIST:\n"
+        "    raise PySparkRuntimeError('[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext should be created first.')\n"
+        "import tailrace as tr\n"
+        "pipeline = tr.Pipeline('p', tr.KafkaSource('in', 'a long'), lambda rows: rows, tr.KafkaSink('out'))\n"
+    )
+    beside = ModuleType("started_here")
+    beside.LIST = started  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "started_here", beside)
+    assert loader.load_pipeline(str(file)).name == "p"
+    assert started == ["spark"]

@@ -27,7 +27,7 @@ HELD_S = 30.0
 """How long Kafka Streams holds an aggregate back, unless told otherwise: until its next commit."""
 SATURATED = 0.9
 """The part of all cores in use from which on a late load is the lane's doing."""
-NOT_HERE = ("microbatch", "microbatch-stock", "continuous", "realtime-timer")
+NOT_HERE = ("microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-builtin")
 
 
 def engines_study(

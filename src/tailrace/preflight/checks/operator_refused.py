@@ -1,12 +1,13 @@
 """An operation that real time cannot do.
 
 Anti-pattern:
-    A join of two streams, a session window, ``mapInPandas``, ``limit`` or ``orderBy`` in a real-time query. Spark
+    A join of two streams, a session window, ``applyInPandas``, ``limit`` or ``orderBy`` in a real-time query. Spark
     refuses them only after the query has started, by the names of its own classes.
 
 Best practice:
-    What works in its place is in the finding. Projections, filters, ``explode``, unions of different sources, keyed
-    aggregates, time windows, ``dropDuplicates`` and joins with a small static table all run in real time.
+    What works in its place is in the finding. Projections, filters, ``explode``, Python functions on columns,
+    ``mapInPandas``, ``mapInArrow``, unions of different sources, keyed aggregates, time windows, ``dropDuplicates`` and
+    joins with a small static table all run in real time.
 """
 
 from collections.abc import Iterator
@@ -34,7 +35,10 @@ _JOIN = ("join", "crossJoin")
 _SESSIONS = Family("a session window", "a window of fixed length: F.window(time, '5 minutes')")
 _LIMIT = Family("limit", "a condition that picks the rows: where(...)", ("limit",))
 _LARGE = Family("a join with a large static table", "F.broadcast(table), where the table fits into memory", _JOIN)
-_TABLE_FUNCTION = Family("a Python table function", "explode on an array column")
+_TABLE_FUNCTION = Family("a Python table function", "a function that returns an array, and explode on it")
+_ALONE = "the same call without barrier= and profile="
+_PANDAS = Family("mapInPandas with a barrier or a profile", _ALONE, ("mapInPandas",))
+_ARROW = Family("mapInArrow with a barrier or a profile", _ALONE, ("mapInArrow",))
 _AGGREGATE = Family("an aggregate of this kind", "built-in aggregates by a key")
 _BY_GROUP = "groupBy with built-in aggregates"
 FAMILIES: dict[str, Family] = {
@@ -46,9 +50,9 @@ FAMILIES: dict[str, Family] = {
     "SessionWindow": _SESSIONS,
     "MergingSessions": _SESSIONS,
     "UpdatingSessions": _SESSIONS,
-    "MapInPandas": Family("mapInPandas", "built-in functions on the columns", ("mapInPandas",)),
-    "MapInArrow": Family("mapInArrow", "built-in functions on the columns", ("mapInArrow",)),
-    "PythonMapInArrow": Family("mapInArrow", "built-in functions on the columns", ("mapInArrow",)),
+    "MapInPandas": _PANDAS,
+    "MapInArrow": _ARROW,
+    "PythonMapInArrow": _ARROW,
     "BatchEvalPythonUDTF": _TABLE_FUNCTION,
     "ArrowEvalPythonUDTF": _TABLE_FUNCTION,
     "StreamingGlobalLimit": _LIMIT,

@@ -1,0 +1,224 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.util.ArrayDeque
+import java.util.concurrent.TimeUnit.MILLISECONDS
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.collection.mutable
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.InternalRow
+
+/** A row on its way to a Python worker and back. */
+private[tailrace] final class Waiting(val row: InternalRow, val arrivedNs: Long) {
+  var handedNs = 0L
+
+  /** How often it went to a worker all by itself, because one had ended over it. */
+  var attempts = 0
+}
+
+/**
+ * Rows as they arrive, and those that a Python worker has and has not answered.
+ *
+ * A thread of its own awaits the next row, so that whoever takes a group of them can tell what is there already from what it
+ * would have to wait for. Where a worker ends, what it left unanswered is handed to the next one. Rows must not be reused by
+ * whoever makes them.
+ *
+ * @param limit the most rows in a group
+ * @param mostKept so many unanswered rows are kept; a function that never answers would otherwise take all memory
+ */
+private[tailrace] final class Arrived(
+    rows: Iterator[InternalRow],
+    context: TaskContext,
+    limit: Int,
+    mostKept: Int) {
+  import Arrived._
+
+  private val lock = new ReentrantLock
+  private val change = lock.newCondition()
+  private val space = lock.newCondition()
+  private val fresh = new ArrayDeque[Waiting]
+  private val again = new ArrayDeque[Waiting]
+  private val handed = new ArrayDeque[Waiting]
+
+  /** How many rows of each group that is on its way are unanswered. */
+  private val groups = new ArrayDeque[Integer]
+  /** Unanswered rows that were not kept. */
+  private var forgotten = 0
+  private var ended = false
+  private var failure: Option[Throwable] = None
+  private var answeredNs = 0L
+  private var handedNs = 0L
+  private val pump = new Thread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
+
+  // It runs before the listeners of what the rows come from, which free what a row may still be read from.
+  context.addTaskCompletionListener[Unit] { _ =>
+    pump.interrupt()
+    pump.join()
+  }
+  pump.setDaemon(true)
+  pump.start()
+
+  /** Groups for one worker; closed when that worker has ended. */
+  final class Feed {
+    private var open = true
+
+    /** What has arrived, one row at least; None after the last, or when it was closed. */
+    def next(): Option[Seq[Waiting]] = locked {
+      while (!isNext) {
+        if (groups.size < UnderWay) change.await() else change.awaitNanos(math.max(patienceNs, MinWaitNs))
+      }
+      if (!open) None
+      else if (!again.isEmpty) Some(handAlone())
+      else if (!fresh.isEmpty) Some(hand())
+      else {
+        failure.foreach(throw _)
+        None
+      }
+    }
+
+    def close(): Unit = locked {
+      open = false
+      change.signalAll()
+    }
+
+    /**
+     * A row that is tried again goes alone, so that it is known which one a worker ends over. Otherwise rows wait while
+     * a group is under way, and gather; unless nothing is answered, as some functions take several groups first.
+     */
+    private def isNext: Boolean =
+      if (!open) true
+      else if (!again.isEmpty) handed.isEmpty
+      else if (!fresh.isEmpty) groups.size < UnderWay || patienceNs <= 0
+      else ended
+
+    private def patienceNs: Long = math.max(answeredNs, handedNs) + PatienceNs - System.nanoTime()
+  }
+
+  /** The rows that an answer of so many is for, in order. */
+  def answered(count: Int): Seq[Waiting] = locked {
+    val known = count - math.min(count, forgotten)
+    forgotten -= count - known
+    val taken = new mutable.ArrayBuffer[Waiting](known)
+    while (taken.length < known && !handed.isEmpty) taken += handed.poll()
+    var left = count
+    while (left > 0 && !groups.isEmpty) {
+      val open = groups.poll() - left
+      left = if (open > 0) { groups.addFirst(open); 0 } else -open
+    }
+    answeredNs = System.nanoTime()
+    change.signalAll()
+    taken.toSeq
+  }
+
+  /** The row that so many unanswered ones lie before. */
+  def unanswered(at: Int): Option[Waiting] = locked {
+    val all = handed.iterator()
+    var skipped = 0
+    while (skipped < at && all.hasNext) {
+      all.next()
+      skipped += 1
+    }
+    if (all.hasNext) Some(all.next()) else None
+  }
+
+  /** How long a worker has had rows without answering any. */
+  def unansweredForNs: Long = locked {
+    if (handed.isEmpty) 0L else System.nanoTime() - math.max(answeredNs, handed.peek().handedNs)
+  }
+
+  /**
+   * A worker has ended: its rows are to be handed to the next one. Where it was over a single row that has been tried alone
+   * so often, that row is given back instead.
+   */
+  def takeBack(attempts: Int): Option[Waiting] = locked {
+    groups.clear()
+    if (handed.size == 1 && handed.peek().attempts >= attempts) {
+      Some(handed.poll())
+    } else {
+      while (!handed.isEmpty) again.addFirst(handed.pollLast())
+      None
+    }
+  }
+
+  /** Whether a worker has rows that cannot be handed to another one any more. */
+  def isForgetful: Boolean = locked(forgotten > 0)
+
+  /** How many rows the next worker gets one by one, before all others. */
+  def alone: Int = locked(again.size)
+
+  private def handAlone(): Seq[Waiting] = {
+    val one = again.poll()
+    one.attempts += 1
+    handOver(Seq(one))
+  }
+
+  private def hand(): Seq[Waiting] = {
+    val group = new mutable.ArrayBuffer[Waiting](math.min(limit, fresh.size))
+    while (group.length < limit && !fresh.isEmpty) group += fresh.poll()
+    space.signal()
+    handOver(group.toSeq)
+  }
+
+  private def handOver(group: Seq[Waiting]): Seq[Waiting] = {
+    handedNs = System.nanoTime()
+    group.foreach { each =>
+      each.handedNs = handedNs
+      handed.add(each)
+    }
+    groups.add(group.length)
+    while (handed.size > mostKept) {
+      handed.poll()
+      forgotten += 1
+    }
+    group
+  }
+
+  private def await(): Unit = {
+    TaskContext.setTaskContext(context)
+    try {
+      val failed =
+        try {
+          rows.foreach(arrive)
+          None
+        } catch {
+          case interrupted: InterruptedException => throw interrupted
+          case failed: Throwable => Some(failed)
+        }
+      locked {
+        failure = failed
+        ended = true
+        change.signalAll()
+      }
+    } catch {
+      case _: InterruptedException => // the task has ended, and nobody reads any more
+    } finally TaskContext.unset()
+  }
+
+  private def arrive(row: InternalRow): Unit = locked {
+    while (fresh.size >= Capacity) space.await()
+    fresh.add(new Waiting(row, System.nanoTime()))
+    if (groups.size < UnderWay) change.signal() // otherwise an answer is awaited, or patience
+  }
+
+  private def locked[T](work: => T): T = {
+    lock.lockInterruptibly()
+    try work
+    finally lock.unlock()
+  }
+}
+
+private[tailrace] object Arrived {
+
+  /** So many rows may wait: enough for the largest useful group, little enough to push back where Python is slow. */
+  private val Capacity = 8192
+
+  /**
+   * Groups on their way to a worker. Rows that come while it works on one make up the next, so that groups are the larger the
+   * busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
+   */
+  private val UnderWay = 1
+
+  private val PatienceNs = MILLISECONDS.toNanos(10)
+  private val MinWaitNs = MILLISECONDS.toNanos(1)
+}

@@ -1,0 +1,72 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.{util => ju}
+
+import scala.collection.mutable
+
+import org.apache.spark.util.AccumulatorV2
+
+/** What the calls of one function cost so far. */
+private[tailrace] class FunctionCost extends Serializable {
+  var rows = 0L
+  var calls = 0L
+  var mostRows = 0L
+  var pythonNs = 0L
+  var waitedNs = 0L
+  var tripNs = 0L
+  var failed = 0L
+  var replaced = 0L
+
+  def add(other: FunctionCost): Unit = {
+    rows += other.rows
+    calls += other.calls
+    mostRows = math.max(mostRows, other.mostRows)
+    pythonNs += other.pythonNs
+    waitedNs += other.waitedNs
+    tripNs += other.tripNs
+    failed += other.failed
+    replaced += other.replaced
+  }
+
+  /** In the order in which the Python side reads it. */
+  def values: Array[Long] = Array(rows, calls, mostRows, pythonNs, waitedNs, tripNs, failed, replaced)
+}
+
+/** What the Python functions of a query cost, by their names, in all tasks together. Heartbeats read it while a task counts. */
+class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
+  private val costs = mutable.LinkedHashMap.empty[String, FunctionCost]
+
+  private[tailrace] def count(name: String)(change: FunctionCost => Unit): Unit = synchronized {
+    change(costs.getOrElseUpdate(name, new FunctionCost))
+  }
+
+  override def add(name: String): Unit = count(name)(_ => ())
+
+  override def isZero: Boolean = synchronized(costs.isEmpty)
+
+  override def copy(): FunctionCosts = {
+    val twin = new FunctionCosts
+    twin.merge(this)
+    twin
+  }
+
+  override def reset(): Unit = synchronized(costs.clear())
+
+  override def merge(other: AccumulatorV2[String, ju.Map[String, Array[Long]]]): Unit = other match {
+    case others: FunctionCosts =>
+      // Read before this one is locked: two that merge each other would wait for each other for ever.
+      val update = others.synchronized(others.costs.map { case (name, cost) =>
+        val twin = new FunctionCost
+        twin.add(cost)
+        name -> twin
+      }.toSeq)
+      synchronized(update.foreach { case (name, cost) => count(name)(_.add(cost)) })
+    case _ => throw new UnsupportedOperationException(s"cannot merge a ${other.getClass.getName}")
+  }
+
+  override def value: ju.Map[String, Array[Long]] = synchronized {
+    val all = new ju.LinkedHashMap[String, Array[Long]]()
+    costs.foreach { case (name, cost) => all.put(name, cost.values) }
+    all
+  }
+}

@@ -1,0 +1,161 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.{util => ju}
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
+import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.channels.Channels
+
+import scala.jdk.CollectionConverters._
+
+import net.razorvine.pickle.{Opcodes, Pickler, Unpickler}
+import org.apache.arrow.vector.{VectorLoader, VectorSchemaRoot, VectorUnloader}
+import org.apache.arrow.vector.ipc.{ReadChannel, WriteChannel}
+import org.apache.arrow.vector.ipc.message.MessageSerializer
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.execution.arrow.ArrowWriter
+import org.apache.spark.sql.execution.python.EvaluatePython
+import org.apache.spark.sql.types.{DataType, StructField, StructType}
+import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, ColumnVector}
+
+/**
+ * Groups of rows as messages, one object each, and answers to them: for functions that answer every group by itself.
+ *
+ * Spark's worker takes pickled objects one by one and answers each. What an object is, is between the engine and its Python half.
+ */
+private[tailrace] trait Messages {
+  def of(rows: Iterator[InternalRow]): Array[Byte]
+
+  def answer(parts: Array[Any]): Answer
+
+  private val unpickler = new Unpickler
+
+  final def answers(message: Array[Byte]): Iterator[Answer] =
+    unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.iterator.map(answer)
+}
+
+/** What every answer has beside results: what went wrong with which row, and how long each function took. */
+private[tailrace] abstract class Noted(parts: Array[Any]) extends Answer {
+  private val failures = Option(parts(1).asInstanceOf[ju.Map[Any, String]])
+
+  override def failure(at: Int): Option[String] = failures.flatMap(all => Option(all.get(at)))
+
+  override def pythonNs: Seq[Long] = parts(2).asInstanceOf[ju.List[Number]].asScala.map(_.longValue()).toSeq
+}
+
+/** Pickled rows, and pickled results of each function. */
+private[tailrace] final class PickledMessages(schema: StructType, results: Seq[DataType], binaryAsBytes: Boolean)
+    extends Messages {
+  private val types = schema.map(_.dataType).toArray
+  private val asRows = types.exists(EvaluatePython.needConversionInPython)
+  private val fromJava = results.map(EvaluatePython.makeFromJava).toArray
+
+  // As Spark's own: names of a row's fields are told once, and equal values of other types are no duplicates.
+  private val pickler = new Pickler(/* useMemo = */ asRows, /* valueCompare = */ false)
+
+  override def of(rows: Iterator[InternalRow]): Array[Byte] =
+    pickler.dumps(Array[Any](Array[Any](rows.map(toJava).toArray)))
+
+  private def toJava(row: InternalRow): Any =
+    if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
+    else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
+
+  override def answer(parts: Array[Any]): Answer = new Noted(parts) {
+    private val columns = parts(0).asInstanceOf[ju.List[ju.List[Any]]].asScala.toArray
+
+    override def size: Int = columns.head.size
+
+    override def result(at: Int): InternalRow =
+      new GenericInternalRow(Array.tabulate[Any](columns.length)(column => fromJava(column)(columns(column).get(at))))
+  }
+}
+
+/** Arrow batches both ways, without the framing of a stream of them. */
+private[tailrace] final class ArrowMessages(
+    schema: StructType,
+    timeZone: String,
+    largeTypes: Boolean,
+    check: StructType => Unit,
+    context: TaskContext)
+    extends Messages {
+  private val allocator = ArrowUtils.rootAllocator.newChildAllocator("messages for Python", 0, Long.MaxValue)
+  private val root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, timeZone, largeTypes), allocator)
+  private val writer = ArrowWriter.create(root)
+  private val unloader = new VectorUnloader(root)
+  private var results: Option[(VectorSchemaRoot, VectorLoader, ColumnarBatch)] = None
+
+  // Before those of the worker, so that it runs after them: nobody writes any more.
+  context.addTaskCompletionListener[Unit] { _ =>
+    results.foreach(_._1.close())
+    root.close()
+    allocator.close()
+  }
+
+  override def of(rows: Iterator[InternalRow]): Array[Byte] = {
+    rows.foreach(writer.write)
+    writer.finish()
+    val batch = unloader.getRecordBatch
+    try pickled(serialized(MessageSerializer.serialize(_, batch)))
+    finally {
+      batch.close()
+      writer.reset()
+    }
+  }
+
+  override def answer(parts: Array[Any]): Answer = {
+    Option(parts(3).asInstanceOf[Array[Byte]]).foreach(begin)
+    val (root, loader, batch) = results.get
+    val read = MessageSerializer.deserializeRecordBatch(channel(parts(0).asInstanceOf[Array[Byte]]), allocator)
+    try loader.load(read)
+    finally read.close()
+    batch.setNumRows(root.getRowCount)
+    new Noted(parts) {
+      override def size: Int = batch.numRows()
+
+      override def result(at: Int): InternalRow = batch.getRow(at)
+    }
+  }
+
+  /** The first answer tells of what kind the others are. */
+  private def begin(kind: Array[Byte]): Unit = {
+    val made = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel(kind)), allocator)
+    check(ArrowUtils.fromArrowSchema(made.getSchema))
+    val columns = made.getFieldVectors.asScala.map(new ArrowColumnVector(_): ColumnVector).toArray
+    results.foreach(_._1.close())
+    results = Some((made, new VectorLoader(made), new ColumnarBatch(columns)))
+  }
+
+  private def channel(bytes: Array[Byte]) = new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes)))
+
+  private def serialized(write: WriteChannel => Unit): Array[Byte] = {
+    val out = new ByteArrayOutputStream(1024)
+    write(new WriteChannel(Channels.newChannel(out)))
+    out.toByteArray
+  }
+
+  /** A tuple of a row that is a tuple of these bytes. */
+  private def pickled(bytes: Array[Byte]): Array[Byte] = {
+    val message = ByteBuffer.allocate(bytes.length + 10).order(ByteOrder.LITTLE_ENDIAN)
+    message.put(0x80.toByte).put(3.toByte) // protocol 3, the first that knows bytes
+    message.put('B'.toByte).putInt(bytes.length).put(bytes)
+    message.put(Opcodes.TUPLE1.toByte).put(Opcodes.TUPLE1.toByte).put(Opcodes.STOP.toByte)
+    message.array()
+  }
+}
+
+private[tailrace] object ArrowMessages {
+
+  /** The kind of batches that a worker gets, as bytes. */
+  def kind(schema: StructType, timeZone: String, largeTypes: Boolean): Array[Byte] = {
+    val out = new ByteArrayOutputStream
+    MessageSerializer.serialize(
+      new WriteChannel(Channels.newChannel(out)), ArrowUtils.toArrowSchema(schema, timeZone, largeTypes))
+    out.toByteArray
+  }
+
+  /** Something to count rows by, where a function takes nothing. */
+  val Nothing: StructType = StructType(Seq(StructField("_0", org.apache.spark.sql.types.IntegerType)))
+}

@@ -1,0 +1,124 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.util.concurrent.{Executors, ScheduledExecutorService, ScheduledFuture, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.{TaskContext, TaskKilledException}
+import org.apache.spark.api.python.PythonException
+
+/**
+ * A worker's answers, and those of the next one where it ends: killed, out of memory, or hung for longer than it may.
+ *
+ * What it left unanswered is handed to the next one, row by row, so that a row that no worker survives is known. That row is
+ * blamed. An exception is no such end: the Python half returns those of the user's functions as answers, so what comes as one
+ * has nothing to do with a row.
+ *
+ * @param limitMs how long a worker may have rows without answering any
+ * @param watches whether it is ended after that; otherwise it ends itself
+ */
+private[tailrace] final class Supervised[A](
+    arrived: Arrived,
+    context: TaskContext,
+    limitMs: Long,
+    watches: Boolean,
+    start: (Arrived#Feed, WorkerProcess) => Iterator[A],
+    replaced: () => Unit,
+    blame: (Waiting, String) => Unit)
+    extends Iterator[A] {
+  import Supervised._
+
+  private var process: WorkerProcess = _
+  private var feed: Arrived#Feed = _
+  private var answers: Iterator[A] = _
+  @volatile private var hung = false
+
+  /** Workers that ended one after the other without an answer of any. */
+  private var barren = 0
+
+  begin()
+  private val watch: Option[ScheduledFuture[_]] =
+    if (watches) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
+  context.addTaskCompletionListener[Unit](_ => watch.foreach(_.cancel(false)))
+
+  override def hasNext: Boolean = {
+    var answer: Option[Boolean] = None
+    while (answer.isEmpty) {
+      answer =
+        try Some(answers.hasNext)
+        catch {
+          case NonFatal(ended) if isReplaceable(ended) =>
+            barren += 1
+            if (barren > MostBarren) throw ended // it is not the rows
+            replace()
+            None
+        }
+    }
+    answer.get
+  }
+
+  override def next(): A = {
+    barren = 0
+    answers.next()
+  }
+
+  private def begin(): Unit = {
+    hung = false
+    process = new WorkerProcess
+    feed = new arrived.Feed
+    answers = start(feed, process)
+  }
+
+  private def replace(): Unit = {
+    val late = hung || isLate
+    feed.close()
+    process.end()
+    val blamed = arrived.takeBack(if (late) HungAttempts else EndedAttempts)
+    val why =
+      if (late) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
+      else "WorkerEnded: its worker was killed, ran out of memory or crashed"
+    replaced()
+    blamed.foreach(blame(_, why))
+    begin()
+  }
+
+  private def isLate: Boolean = arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)
+
+  private def isReplaceable(ended: Throwable): Boolean = ended match {
+    case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful => false
+    case _: TaskKilledException => false
+    case raised: PythonException => raised.getMessage.contains("MemoryError")
+    case _ => hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
+  }
+
+  private def causes(thrown: Throwable): Iterator[Throwable] =
+    Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20)
+
+  private def watchEvery(periodMs: Long): ScheduledFuture[_] = Watch.scheduleWithFixedDelay(
+    () =>
+      if (!hung && isLate) {
+        hung = true
+        process.end()
+      },
+    periodMs,
+    periodMs,
+    TimeUnit.MILLISECONDS)
+}
+
+private[tailrace] object Supervised {
+
+  /** A row is blamed when a worker ended over it so often with nothing else to do. */
+  private val EndedAttempts = 2
+
+  /** More than that in a row, and something else is wrong than a few rows: not every record is to be blamed for it. */
+  private val MostBarren = 12
+
+  /** Each costs a whole time limit. */
+  private val HungAttempts = 1
+
+  private lazy val Watch: ScheduledExecutorService = Executors.newSingleThreadScheduledExecutor { work =>
+    val thread = new Thread(work, "time limit of Python functions")
+    thread.setDaemon(true)
+    thread
+  }
+}

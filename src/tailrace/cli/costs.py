@@ -1,0 +1,19 @@
+"""What a Python function costs, in words."""
+
+from collections.abc import Mapping
+
+
+def cost_in_words(cost: Mapping[str, float]) -> str:
+    """Rows and calls, the time in Python, the wait for a call and the way there and back; and what went wrong."""
+    calls = max(cost["calls"], 1)
+    parts = [
+        f"{cost['rows']:,} rows, {cost['rows'] / calls:.1f} a call",
+        f"{cost['python_ms']:.3f} ms of Python a row",
+        f"{cost['waited_ms']:.2f} ms waiting for a call",
+        f"{cost['trip_ms']:.2f} ms there and back",
+    ]
+    if cost["failed"]:
+        parts.append(f"failed on {cost['failed']:,}")
+    if cost["replaced"]:
+        parts.append(f"workers replaced {cost['replaced']:,} times")
+    return ", ".join(parts)

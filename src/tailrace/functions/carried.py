@@ -1,0 +1,28 @@
+"""The user's functions as a worker of a real-time query calls them.
+
+This package is sent to workers by value, so nothing in it imports the rest of Tailrace. What a function means is left
+to Spark's own worker, which makes each of them as for its own operators: conversions, named arguments, broadcasts,
+profilers. Added is what a stream needs: an exception becomes an answer beside the row that it is about, each call is
+timed, and a function is loaded once per process.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tailrace.functions.columns import columns, stream
+from tailrace.functions.frames import frames
+from tailrace.functions.rows import rows
+
+
+def function(told: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
+    """A function for Spark's worker, and its type, by what the engine tells of the user's."""
+    from pyspark.sql.types import StringType
+
+    ways: dict[str, Callable[[Mapping[str, Any]], Callable[..., Any]]] = {
+        "rows": rows,
+        "columns": columns,
+        "stream": stream,
+        "frames": frames,
+    }
+    # Spark's worker converts what is not of a simple type; what it gets here is converted already.
+    return ways[told["way"]](told), StringType()

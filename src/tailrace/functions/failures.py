@@ -1,0 +1,34 @@
+"""What went wrong in a user's function, as an answer."""
+
+import json
+import os
+import traceback
+from pathlib import Path
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+class FunctionFailed(Exception):
+    """Ends a worker with the user's own traceback."""
+
+
+def described(name: str, raised: BaseException) -> str:
+    """What went wrong, for the engine: which function, the exception, and the user's part of the traceback."""
+    told = traceback.TracebackException.from_exception(raised, limit=-30)
+    each: traceback.TracebackException | None = told
+    while each is not None:
+        each.stack = traceback.StackSummary.from_list([frame for frame in each.stack if _is_users(frame.filename)])
+        each = each.__cause__ or each.__context__
+    last = "".join(told.format_exception_only()).strip().splitlines()
+    place = f" ({Path(told.stack[-1].filename).name} line {told.stack[-1].lineno})" if told.stack else ""
+    return json.dumps(
+        {
+            "function": name,
+            "error": f"{last[-1] if last else ''}{place}"[:2000],
+            "traceback": "".join(told.format())[-20000:],
+        }
+    )
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(_OWN_FOLDER) and f"{os.sep}pyspark{os.sep}" not in file and "pyspark.zip" not in file

@@ -1,0 +1,184 @@
+"""A Python function that fails, hangs or takes its worker with it: the record is named, and no other is lost."""
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Kafka, wait_until
+from pyspark import cloudpickle
+from python_kinds import KINDS, MAP_KINDS, SOAK, doubling
+
+import tailrace as tr
+from tailrace.errors import UserCodeFailed
+from tailrace.testing import run
+
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+SOME = KINDS if SOAK else ("udf", "pandas-iter", "map-arrow")
+SENT = [{"a": number} for number in range(40)]
+
+
+def pipeline(transform: Any, **more: Any) -> tr.Pipeline:
+    name = f"failing-{secrets.token_hex(4)}"
+    return tr.Pipeline(name, tr.KafkaSource(f"{name}-in", "a long"), transform, tr.KafkaSink(f"{name}-out"), **more)
+
+
+def picky(value: int) -> int:
+    if value % 10 == 7:
+        raise ValueError(f"no {value}, please")
+    return value * 2
+
+
+def killing(value: int) -> int:
+    if value == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value * 2
+
+
+def hungry(value: int) -> int:
+    if value == 13:
+        raise MemoryError
+    return value * 2
+
+
+def hanging(value: int) -> int:
+    if value == 13:
+        time.sleep(600)
+    return value * 2
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_the_query_ends_with_the_line_and_the_record(kind: str) -> None:
+    here = pipeline(doubling(kind, picky))
+    with pytest.raises(UserCodeFailed) as raised:
+        run(here, SENT, "realtime")
+    what = raised.value.what
+    assert "ValueError: no" in what
+    assert "test_python_failures.py line" in what
+    assert "in picky" in what
+    assert f"on record {here.name}-in-" in what
+    assert 'raise ValueError(f"no {value}, please")' in (raised.value.detail or "")
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_the_record_becomes_a_dead_letter_and_the_others_go_on(kind: str) -> None:
+    output = run(pipeline(doubling(kind, picky), python_errors="dead-letter"), SENT)
+    require_all_but(output, lambda number: number % 10 == 7)
+    assert {letter.header("tailrace.reason") for letter in output.dead_letters} == {b"python_error"}
+    error = output.dead_letters[0].header("tailrace.error").decode()
+    assert "ValueError: no" in error
+    assert "(test_python_failures.py line" in error
+
+
+@pytest.mark.parametrize("mode", ["batch", "microbatch"])
+def test_dead_letters_in_the_other_modes(mode: str) -> None:
+    for kind in ("udf", "map-pandas"):
+        output = run(pipeline(doubling(kind, picky), python_errors="dead-letter"), SENT, mode)
+        require_all_but(output, lambda number: number % 10 == 7)
+
+
+@pytest.mark.parametrize("kind", ["udf", "map-pandas"])
+def test_a_record_that_no_worker_survives(kind: str) -> None:
+    output = run(pipeline(doubling(kind, killing), python_errors="dead-letter"), SENT)
+    require_all_but(output, lambda number: number == 13)
+    assert b"its worker was killed" in output.dead_letters[0].header("tailrace.error")
+    with pytest.raises(UserCodeFailed, match=r"failed on record .*its worker was killed, ran out of memory or crashed"):
+        run(pipeline(doubling(kind, killing)), SENT)
+
+
+def test_where_no_worker_survives_anything_not_every_record_is_blamed() -> None:
+    def deadly(_: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with pytest.raises(UserCodeFailed, match="end whatever they are given"):
+        run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
+
+
+def test_a_function_that_gives_nothing_forgets_what_it_had() -> None:
+    def swallowed(frames: Any) -> Any:
+        for frame in frames:
+            if len(frame) < 0:
+                yield frame
+
+    here = pipeline(lambda rows: rows.mapInPandas(swallowed, "a long"))
+    assert run(here, [{"a": number} for number in range(5000)]).rows == []
+
+
+def test_a_record_that_takes_all_memory() -> None:
+    output = run(pipeline(doubling("pandas", hungry), python_errors="dead-letter"), SENT)
+    require_all_but(output, lambda number: number == 13)
+
+
+@pytest.mark.parametrize("kind", SOME if SOAK else ["pandas", "map-arrow"])
+def test_a_function_that_hangs(kafka: Kafka, kind: str, tmp_path: Path) -> None:
+    source, sink, letters = kafka.topic("in", 1), kafka.topic("out", 1), kafka.topic("letters", 1)
+    here = tr.Pipeline(
+        f"hanging-{secrets.token_hex(4)}",
+        tr.KafkaSource(source, "a long", starting="earliest"),
+        doubling(kind, hanging),
+        tr.KafkaSink(sink),
+        python_errors="dead-letter",
+        dead_letters=letters,
+    )
+    kafka.send(source, SENT)
+    options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "python_timeout": "2s"}
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
+        written = kafka.receive(sink, lambda seen: len({row["a"] for _, row in seen}) == 39)
+        if kind not in MAP_KINDS:  # whether one of those is done with a row is known only when it takes the next
+            assert len(written) == 39
+        assert kafka.receive_count(letters, 1)[0][1] == {"a": 13}
+        (cost,) = running.stop().python.values()
+    assert cost.replaced >= 2
+    assert cost.failed == 1
+
+
+@pytest.mark.parametrize("kind", ["udf", "pandas", "pandas-iter"] if SOAK else ["udf"])
+def test_a_worker_that_is_killed_is_replaced(kafka: Kafka, kind: str, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
+    workers = tmp_path / "workers"
+    workers.mkdir()
+
+    def slow(value: int) -> int:
+        (workers / str(os.getpid())).touch()
+        time.sleep(0.002)
+        return value * 2
+
+    here = tr.Pipeline(
+        f"killed-{kind}",
+        tr.KafkaSource(source, "a long", starting="earliest"),
+        doubling(kind, slow),
+        tr.KafkaSink(sink),
+    )
+    kafka.send_to_every_partition(source, [{"a": number} for number in range(2000)])
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint") as running:
+        for _ in range(3):
+            wait_until(lambda: alive(workers), 30, "a worker at work")
+            time.sleep(0.3)
+            for process in alive(workers):
+                process.kill()
+            for mark in workers.iterdir():
+                mark.unlink()
+        written = kafka.receive(sink, lambda seen: len({row["a"] for _, row in seen}) == 2000)
+        assert len(written) == 2000, "nothing twice"
+        (cost,) = running.stop().python.values()
+    assert cost.replaced >= 3
+    assert cost.failed == 0
+
+
+def alive(workers: Path) -> list[psutil.Process]:
+    return [psutil.Process(int(mark.name)) for mark in workers.iterdir() if psutil.pid_exists(int(mark.name))]
+
+
+def require_all_but(output: Any, is_bad: Callable[[int], bool]) -> None:
+    assert sorted(row["b"] for row in output.rows) == [2 * number for number in range(40) if not is_bad(number)]
+    assert sorted(letter.row["a"] for letter in output.dead_letters) == [n for n in range(40) if is_bad(n)]

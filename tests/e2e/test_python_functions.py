@@ -1,0 +1,258 @@
+"""Python functions mean in real time what they mean in batch and in micro-batches.
+
+``TAILRACE_EXAMPLES`` sets how many inputs are generated for each kind; `make soak` takes many.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from conftest import Kafka
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from python_kinds import KINDS, MAP_KINDS, SOAK, doubling
+
+import tailrace as tr
+from tailrace.testing import require_equal_modes, run
+
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "1"))
+
+TYPES = {
+    "flag": ("boolean", st.booleans()),
+    "tiny": ("byte", st.integers(-128, 127)),
+    "small": ("short", st.integers(-(2**15), 2**15 - 1)),
+    "number": ("int", st.integers(-(2**31), 2**31 - 1)),
+    # A pandas column with a null in it is one of floats: larger ones would depend on their neighbours.
+    "large": ("long", st.integers(-(2**53), 2**53)),
+    "single": ("float", st.floats(width=16, allow_nan=False, allow_infinity=False)),
+    "real": ("double", st.floats(allow_nan=False, allow_infinity=False)),
+    "price": ("decimal(12,2)", st.integers(-(10**11), 10**11).map(lambda cents: cents / 100)),
+    "word": ("string", st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)),
+    "blob": ("binary", st.sampled_from(["", "AA==", "/wA=", "aGVsbG8="])),
+    "day": ("date", st.dates(min_value=pd.Timestamp("1900-01-01").date(), max_value=pd.Timestamp("2200-01-01").date())),
+    "moment": ("timestamp", st.datetimes(pd.Timestamp("1970-01-02"), pd.Timestamp("2100-01-01"))),
+    "local": ("timestamp_ntz", st.datetimes(pd.Timestamp("1970-01-02"), pd.Timestamp("2100-01-01"))),
+    "list": ("array<string>", st.lists(st.text("ab", max_size=2) | st.none(), max_size=3)),
+    "nested": ("array<array<int>>", st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)),
+    "map": ("map<string,int>", st.dictionaries(st.text("ab", min_size=1, max_size=2), st.integers(0, 9), max_size=2)),
+    "pair": ("struct<x:int,y:string>", st.fixed_dictionaries({"x": st.integers(0, 9), "y": st.text("ab", max_size=2)})),
+    "deep": (
+        "struct<a:array<struct<b:int>>>",
+        st.fixed_dictionaries({"a": st.lists(st.fixed_dictionaries({"b": st.integers(0, 9)}), max_size=2)}),
+    ),
+}
+"""Every type that a record can have and a Python function takes."""
+SCHEMA = ", ".join(["id long", *(f"{name} {kind}" for name, (kind, _) in TYPES.items())])
+
+
+def json_value(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.integers(0, 1000)},
+        optional={name: values.map(json_value) | st.none() for name, (_, values) in TYPES.items()},
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def pipeline(transform: Any, schema: str = "a long", **more: Any) -> tr.Pipeline:
+    name = f"python-{secrets.token_hex(4)}"
+    return tr.Pipeline(name, tr.KafkaSource(f"{name}-in", schema), transform, tr.KafkaSink(f"{name}-out"), **more)
+
+
+def every_column_through(kind: str, events: DataFrame) -> DataFrame:
+    """Every column goes to Python and comes back as it was."""
+
+    def series(values: pd.Series) -> pd.Series:
+        return values
+
+    def frame(values: pd.DataFrame) -> pd.DataFrame:
+        return values
+
+    def array(values: pa.Array) -> pa.Array:
+        return values
+
+    def stream(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        yield from batches
+
+    def frames(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        yield from batches
+
+    def arrays(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        yield from batches
+
+    if kind in MAP_KINDS:
+        return (events.mapInPandas if kind == "map-pandas" else events.mapInArrow)(stream, events.schema)
+    functions: dict[str, Callable[[str], Any]] = {
+        "udf": lambda returns: F.udf(same, returns, useArrow=False),
+        "udf-arrow": lambda returns: F.udf(same, returns, useArrow=True),
+        "pandas": lambda returns: F.pandas_udf(frame if returns.startswith("struct") else series, returns),
+        "pandas-iter": lambda returns: F.pandas_udf(frames if returns.startswith("struct") else stream, returns),
+        "arrow": lambda returns: F.arrow_udf(array, returns),
+        "arrow-iter": lambda returns: F.arrow_udf(arrays, returns),
+    }
+    # One that takes an iterator has a worker of its own.
+    types = {name: TYPES[name] for name in ("price", "word", "moment", "pair")} if kind.endswith("-iter") else TYPES
+    return events.select("id", *(functions[kind](returns)(name).alias(name) for name, (returns, _) in types.items()))
+
+
+@pytest.mark.parametrize("kind", KINDS if SOAK else ["udf", "udf-arrow", "pandas", "arrow-iter", "map-pandas"])
+def test_every_type_there_and_back(kind: str) -> None:
+    here = pipeline(lambda events: every_column_through(kind, events), SCHEMA)
+
+    # Without shrinking: every try takes seconds.
+    @settings(
+        max_examples=INPUTS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(rows)
+    def agree(sent: list[Any]) -> None:
+        assert len(require_equal_modes(here, sent).rows) == len(sent)
+
+    agree()
+
+
+class Model:
+    """Holds what it needs, as a model does."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __call__(self, value: int | None) -> int | None:
+        return None if value is None else value * self.factor
+
+
+def test_functions_in_every_place(spark: SparkSession, tmp_path: Path) -> None:
+    module = tmp_path / f"beside_{secrets.token_hex(4)}.py"
+    module.write_text("def plus(value):\n    return value + 1000\n")
+    spark.sparkContext.addPyFile(str(module))
+    told = spark.sparkContext.broadcast({"add": 7})
+    offset = 3
+
+    def shipped(value: int) -> int:
+        return int(__import__(module.stem).plus(value))
+
+    def places(events: DataFrame) -> DataFrame:
+        plain = F.udf(lambda value: value + offset, "long", useArrow=False)
+        arrow = F.udf(lambda value: value + told.value["add"], "long", useArrow=True)
+        named = F.udf(lambda value, times=2: value * times, "long", useArrow=False)
+        constant = F.udf(lambda: 42, "long", useArrow=True)
+        even = F.udf(lambda value: value % 2 == 0, "boolean", useArrow=False)
+
+        @F.pandas_udf("long")
+        def vectorised(value: pd.Series, other: pd.Series) -> pd.Series:
+            return value + other
+
+        return events.where(even("a")).select(
+            "a",
+            plain("a").alias("closure"),
+            arrow("a").alias("broadcast"),
+            plain(plain("a")).alias("chained"),
+            vectorised(plain("a") + 1, F.upper(F.lit("x")).isNotNull().cast("long")).alias("mixed"),
+            named("a", times=F.lit(5)).alias("named"),
+            constant().alias("constant"),
+            F.udf(Model(11), "long", useArrow=False)("a").alias("model"),
+            F.udf(shipped, "long", useArrow=False)("a").alias("shipped"),
+        )
+
+    output = require_equal_modes(pipeline(places), [{"a": number} for number in range(30)])
+    row = next(row for row in output.rows if row["a"] == 4)
+    assert row == {
+        "a": 4,
+        "closure": 7,
+        "broadcast": 11,
+        "chained": 10,
+        "mixed": 9,
+        "named": 20,
+        "constant": 42,
+        "model": 44,
+        "shipped": 1004,
+    }
+
+
+def test_functions_before_and_after_a_shuffle() -> None:
+    def totals(events: DataFrame) -> DataFrame:
+        key = F.udf(lambda value: f"k{value % 3}", "string", useArrow=False)
+
+        @F.pandas_udf("double")
+        def rooted(total: pd.Series) -> pd.Series:
+            return total.astype("float64") ** 0.5
+
+        summed = events.groupBy(key("a").alias("key")).agg(F.sum("a").alias("total"))
+        return summed.select("key", rooted("total").alias("root"))
+
+    output = require_equal_modes(pipeline(totals), [{"a": number} for number in range(60)], by=["key"])
+    assert output.last("key")["k0"]["root"] == sum(range(0, 60, 3)) ** 0.5
+
+
+def test_a_function_made_before_any_session_and_one_made_after_give_the_same() -> None:
+    # The decorator decides between pickled rows and Arrow by the session that is there.
+    def tripled(value: int | None) -> int | None:
+        return None if value is None else value * 3
+
+    early = F.udf(tripled, "long", useArrow=False)
+    late = F.udf(tripled, "long")
+    output = require_equal_modes(
+        pipeline(lambda events: events.select("a", early("a").alias("early"), late("a").alias("late"))),
+        [{"a": 1}, {"a": None}, {}, {"a": -5}],
+    )
+    assert all(row.get("early") == row.get("late") for row in output.rows)
+
+
+@pytest.mark.parametrize("kind", KINDS if SOAK else ["udf", "pandas", "map-arrow"])
+def test_order_within_a_partition_is_kept(kafka: Kafka, kind: str, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in", 1), kafka.topic("out", 1)
+    here = tr.Pipeline(
+        f"order-{kind}", tr.KafkaSource(source, "a long", starting="earliest"), doubling(kind, same), tr.KafkaSink(sink)
+    )
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint") as running:
+        for begin in range(0, 3000, 500):
+            kafka.send(source, [{"a": number} for number in range(begin, begin + 500)])
+        written = kafka.receive_count(sink, 3000)
+        assert [row["a"] for _, row in written] == list(range(3000))
+        summary = running.stop()
+    (cost,) = summary.python.values()
+    assert cost.rows >= 3000 or kind in MAP_KINDS  # the last rows of a map function are not known to be done
+    assert 0 < cost.calls <= cost.rows
+    assert cost.most_rows > 1
+    assert cost.python_ms > 0
+    assert cost.failed == cost.replaced == 0
+
+
+def test_a_function_that_takes_several_batches_before_it_answers() -> None:
+    def gathering(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        held: list[pd.Series] = []
+        for values in batches:
+            held.append(values)
+            if len(held) == 2:
+                yield from held
+                held = []
+        yield from held
+
+    here = pipeline(lambda events: events.select("a", F.pandas_udf(gathering, "long")("a").alias("b")))
+    output = run(here, [{"a": number} for number in range(500)], "realtime")
+    assert sorted((row["a"], row["b"]) for row in output.rows) == [(number, number) for number in range(500)]

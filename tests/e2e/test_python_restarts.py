@@ -1,0 +1,119 @@
+"""Python functions across checkpoint boundaries, stops and restarts, under load: nothing lost, nothing but replays.
+
+``TAILRACE_RESTARTS`` sets how often it is stopped and started; `make soak` takes twenty.
+"""
+
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from conftest import Kafka, wait_until
+from pyspark import cloudpickle
+from python_kinds import doubling
+
+import tailrace as tr
+from tailrace.checkpoint import Checkpoint
+from tailrace.kafka.records import read_records
+from tailrace.kafka.topics import log_ends
+
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+RESTARTS = int(os.environ.get("TAILRACE_RESTARTS", "2"))
+BOUNDARIES = 10 if RESTARTS > 2 else 3
+SHORTEST = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+
+
+def twice(value: int) -> int:
+    return value * 2
+
+
+class Load:
+    """Sends numbered records to both partitions of a topic until it is stopped."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        producer = Producer({**self._kafka.config, "linger.ms": 0})
+        while not self._ended.wait(0.02):
+            for _ in range(10):
+                producer.produce(self._topic, json.dumps({"a": self.sent}).encode(), partition=self.sent % 2)
+                self.sent += 1
+            producer.poll(0)
+        assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize("kind", ["udf", "pandas", "map-arrow"] if RESTARTS > 2 else ["pandas"])
+def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
+    here = tr.Pipeline(
+        f"restarts-{secrets.token_hex(4)}",
+        tr.KafkaSource(source, "a long", starting="earliest"),
+        doubling(kind, twice),
+        tr.KafkaSink(sink),
+    )
+    place = tmp_path / "checkpoint"
+    options: dict[str, Any] = {"checkpoint": place, "checkpoint_every": "1s", "conf": SHORTEST}
+    starts: list[dict[int, int]] = []
+    ends: list[dict[int, int]] = []
+    boundaries = 0
+    with Load(kafka, source) as load:
+        for number in range(RESTARTS + 1):
+            starts.append(saved(place, source))
+            with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
+                if number < RESTARTS:
+                    time.sleep(1.3 + 0.37 * (number % 4))  # wherever it is by then
+                else:
+                    wait_until(lambda: len(running.query.recentProgress) >= BOUNDARIES, 120, "the boundaries")
+                boundaries += running.stop().batches
+            ends.append(dict(log_ends(kafka.config, {sink: 2})[sink]))
+    starts.append(saved(place, source))
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
+        kafka.receive(sink, lambda seen: len({row["a"] for _, row in seen}) == load.sent, 60)
+        running.stop()
+    ends.append(dict(log_ends(kafka.config, {sink: 2})[sink]))
+    assert boundaries >= BOUNDARIES
+    require_only_replays(list(read_records(kafka.config, sink)), starts, ends)
+
+
+def saved(place: Path, topic: str) -> dict[int, int]:
+    """Where the next run of a checkpoint begins, by partition."""
+    offsets = Checkpoint(place).saved_offsets()
+    found = json.loads(offsets[0])[topic] if offsets else {}
+    return {partition: int(found.get(str(partition), 0)) for partition in (0, 1)}
+
+
+def require_only_replays(records: list[Any], starts: list[dict[int, int]], ends: list[dict[int, int]]) -> None:
+    """Each run wrote every record from where its checkpoint was, in a row and once."""
+    before = {0: 0, 1: 0}
+    for start, end in zip(starts, ends, strict=True):
+        here = [record for record in records if before[record.partition] <= record.offset < end[record.partition]]
+        before = end
+        rows = [json.loads(record.value) for record in here]
+        assert all(row["b"] == 2 * row["a"] for row in rows)
+        for partition in (0, 1):
+            offsets = Counter(row["a"] // 2 for row in rows if row["a"] % 2 == partition)
+            assert set(offsets.values()) <= {1}, "twice in one run"
+            assert sorted(offsets) == list(range(start[partition], start[partition] + len(offsets)))

@@ -1,0 +1,27 @@
+from tailrace.cli.costs import cost_in_words
+
+COST = {
+    "rows": 1200,
+    "calls": 400,
+    "most_rows": 17,
+    "python_ms": 0.0123,
+    "waited_ms": 0.2,
+    "trip_ms": 0.9,
+    "failed": 0,
+    "replaced": 0,
+}
+
+
+def test_what_a_function_costs() -> None:
+    assert cost_in_words(COST) == (
+        "1,200 rows, 3.0 a call, 0.012 ms of Python a row, 0.20 ms waiting for a call, 0.90 ms there and back"
+    )
+
+
+def test_what_went_wrong_is_told_where_something_did() -> None:
+    told = cost_in_words(COST | {"failed": 2, "replaced": 3})
+    assert told.endswith(", failed on 2, workers replaced 3 times")
+
+
+def test_one_that_was_never_called() -> None:
+    assert cost_in_words(dict.fromkeys(COST, 0)).startswith("0 rows, 0.0 a call")
