@@ -89,7 +89,8 @@ def test_dead_letters_in_the_other_modes(mode: str) -> None:
 @pytest.mark.parametrize("kind", ["udf", "map-pandas"])
 def test_a_record_that_no_worker_survives(kind: str) -> None:
     output = run(pipeline(doubling(kind, killing), python_errors="dead-letter"), SENT)
-    require_all_but(output, lambda number: number == 13)
+    # Whether a map function is done with a row is known only when it takes the next.
+    require_all_but(output, lambda number: number == 13, again=kind in MAP_KINDS)
     assert b"its worker was killed" in output.dead_letters[0].header("tailrace.error")
     with pytest.raises(UserCodeFailed, match=r"failed on record .*its worker was killed, ran out of memory or crashed"):
         run(pipeline(doubling(kind, killing)), SENT)
@@ -179,6 +180,8 @@ def alive(workers: Path) -> list[psutil.Process]:
     return [psutil.Process(int(mark.name)) for mark in workers.iterdir() if psutil.pid_exists(int(mark.name))]
 
 
-def require_all_but(output: Any, is_bad: Callable[[int], bool]) -> None:
-    assert sorted(row["b"] for row in output.rows) == [2 * number for number in range(40) if not is_bad(number)]
+def require_all_but(output: Any, is_bad: Callable[[int], bool], *, again: bool = False) -> None:
+    """Every other row is there, once; where it may come again, at least once."""
+    made = [row["b"] for row in output.rows]
+    assert sorted(set(made) if again else made) == [2 * number for number in range(40) if not is_bad(number)]
     assert sorted(letter.row["a"] for letter in output.dead_letters) == [n for n in range(40) if is_bad(n)]

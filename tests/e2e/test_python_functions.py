@@ -211,11 +211,8 @@ def test_functions_before_and_after_a_shuffle() -> None:
 
 def test_a_function_made_before_any_session_and_one_made_after_give_the_same() -> None:
     # The decorator decides between pickled rows and Arrow by the session that is there.
-    def tripled(value: int | None) -> int | None:
-        return None if value is None else value * 3
-
-    early = F.udf(tripled, "long", useArrow=False)
-    late = F.udf(tripled, "long")
+    early = F.udf(lambda value: None if value is None else value * 3, "long", useArrow=False)
+    late = F.udf(lambda value: None if value is None else value * 3, "long")
     output = require_equal_modes(
         pipeline(lambda events: events.select("a", early("a").alias("early"), late("a").alias("late"))),
         [{"a": 1}, {"a": None}, {}, {"a": -5}],
