@@ -32,7 +32,7 @@ def given(**more):
     seen = []
     source = tr.KafkaSource("payments", "id string, at timestamp", **more)
     pipeline = tr.Pipeline("fraud", source, lambda frame: (seen.append(frame), frame)[1], tr.KafkaSink("decisions"))
-    pipeline_frame(pipeline, spark, "broker.example:9092")
+    pipeline_frame(pipeline, spark, "broker.example:9092", carries_python=False)
     return seen[0].schema.simpleString()
 
 
@@ -40,7 +40,7 @@ def written(transform=lambda frame: frame, lineage=True, **sink):
     '''The columns that Spark's Kafka sink gets.'''
     source = tr.KafkaSource("payments", "id string, at timestamp")
     pipeline = tr.Pipeline("fraud", source, transform, tr.KafkaSink("decisions", **sink), lineage=lineage)
-    return pipeline_frame(pipeline, spark, "broker.example:9092").rows.schema.simpleString()
+    return pipeline_frame(pipeline, spark, "broker.example:9092", carries_python=False).rows.schema.simpleString()
 
 
 answers = {
