@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.python.tailrace
 
 import java.util.ArrayDeque
-import java.util.concurrent.TimeUnit.MILLISECONDS
 import java.util.concurrent.locks.ReentrantLock
 
 import scala.collection.mutable
@@ -41,13 +40,15 @@ private[tailrace] final class Arrived(
   private val again = new ArrayDeque[Waiting]
   private val handed = new ArrayDeque[Waiting]
 
-  /** How many rows of each group that is on its way are unanswered. */
-  private val groups = new ArrayDeque[Integer]
+  /**
+   * Whether a worker has a group that it has not answered. Rows that come meanwhile make up the next one, so that groups are
+   * the larger the busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
+   */
+  private var underWay = false
   /** Unanswered rows that were not kept. */
   private var forgotten = 0
   private var ended = false
   private var failure: Option[Throwable] = None
-  private var answeredNs = 0L
   private var handedNs = 0L
   private val pump = new Thread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
 
@@ -63,11 +64,18 @@ private[tailrace] final class Arrived(
   final class Feed {
     private var open = true
 
-    /** What has arrived, one row at least; None after the last, or when it was closed. */
-    def next(): Option[Seq[Waiting]] = locked {
-      while (!isNext) {
-        if (groups.size < UnderWay) change.await() else change.awaitNanos(math.max(patienceNs, MinWaitNs))
-      }
+    /** Groups of what has arrived, one row at least in each, until the last; fewer where it is closed. */
+    def groups: Iterator[Seq[Waiting]] = Iterator.continually(next()).takeWhile(_.isDefined).flatten
+
+    /** Whether there are no more groups for any worker. Whoever asks tells the worker, and awaits what it answers. */
+    def isLast: Boolean = locked {
+      val last = open && ended && fresh.isEmpty && again.isEmpty
+      if (last) begin()
+      last
+    }
+
+    private def next(): Option[Seq[Waiting]] = locked {
+      while (!isNext) change.await()
       if (!open) None
       else if (!again.isEmpty) Some(handAlone())
       else if (!fresh.isEmpty) Some(hand())
@@ -82,57 +90,43 @@ private[tailrace] final class Arrived(
       change.signalAll()
     }
 
-    /**
-     * A row that is tried again goes alone, so that it is known which one a worker ends over. Otherwise rows wait while
-     * a group is under way, and gather; unless nothing is answered, as some functions take several groups first.
-     */
-    private def isNext: Boolean =
-      if (!open) true
-      else if (!again.isEmpty) handed.isEmpty
-      else if (!fresh.isEmpty) groups.size < UnderWay || patienceNs <= 0
-      else ended
-
-    private def patienceNs: Long = math.max(answeredNs, handedNs) + PatienceNs - System.nanoTime()
+    private def isNext: Boolean = !open || (!underWay && (!again.isEmpty || !fresh.isEmpty || ended))
   }
 
-  /** The rows that an answer of so many is for, in order. */
+  /** The last group is answered, and so are so many of the rows that were not: these, in order. */
   def answered(count: Int): Seq[Waiting] = locked {
     val known = count - math.min(count, forgotten)
     forgotten -= count - known
     val taken = new mutable.ArrayBuffer[Waiting](known)
     while (taken.length < known && !handed.isEmpty) taken += handed.poll()
-    var left = count
-    while (left > 0 && !groups.isEmpty) {
-      val open = groups.poll() - left
-      left = if (open > 0) { groups.addFirst(open); 0 } else -open
-    }
-    answeredNs = System.nanoTime()
+    underWay = false
     change.signalAll()
     taken.toSeq
   }
 
+  /** How long ago the last group was handed to a worker. */
+  def sinceHandedNs: Long = locked(System.nanoTime() - handedNs)
+
   /** The row that so many unanswered ones lie before. */
   def unanswered(at: Int): Option[Waiting] = locked {
     val all = handed.iterator()
-    var skipped = 0
+    var skipped = forgotten
     while (skipped < at && all.hasNext) {
       all.next()
       skipped += 1
     }
-    if (all.hasNext) Some(all.next()) else None
+    if (at >= forgotten && all.hasNext) Some(all.next()) else None
   }
 
-  /** How long a worker has had rows without answering any. */
-  def unansweredForNs: Long = locked {
-    if (handed.isEmpty) 0L else System.nanoTime() - math.max(answeredNs, handed.peek().handedNs)
-  }
+  /** How long a worker has had a group without answering it. */
+  def unansweredForNs: Long = locked(if (underWay) System.nanoTime() - handedNs else 0L)
 
   /**
    * A worker has ended: its rows are to be handed to the next one. Where it was over a single row that has been tried alone
    * so often, that row is given back instead.
    */
   def takeBack(attempts: Int): Option[Waiting] = locked {
-    groups.clear()
+    underWay = false
     if (handed.size == 1 && handed.peek().attempts >= attempts) {
       Some(handed.poll())
     } else {
@@ -147,6 +141,7 @@ private[tailrace] final class Arrived(
   /** How many rows the next worker gets one by one, before all others. */
   def alone: Int = locked(again.size)
 
+  /** A row that is tried again goes alone, so that it is known which one a worker ends over. */
   private def handAlone(): Seq[Waiting] = {
     val one = again.poll()
     one.attempts += 1
@@ -161,17 +156,21 @@ private[tailrace] final class Arrived(
   }
 
   private def handOver(group: Seq[Waiting]): Seq[Waiting] = {
-    handedNs = System.nanoTime()
+    begin()
     group.foreach { each =>
       each.handedNs = handedNs
       handed.add(each)
     }
-    groups.add(group.length)
     while (handed.size > mostKept) {
       handed.poll()
       forgotten += 1
     }
     group
+  }
+
+  private def begin(): Unit = {
+    handedNs = System.nanoTime()
+    underWay = true
   }
 
   private def await(): Unit = {
@@ -198,7 +197,7 @@ private[tailrace] final class Arrived(
   private def arrive(row: InternalRow): Unit = locked {
     while (fresh.size >= Capacity) space.await()
     fresh.add(new Waiting(row, System.nanoTime()))
-    if (groups.size < UnderWay) change.signal() // otherwise an answer is awaited, or patience
+    if (!underWay) change.signal() // otherwise an answer is awaited
   }
 
   private def locked[T](work: => T): T = {
@@ -212,13 +211,4 @@ private[tailrace] object Arrived {
 
   /** So many rows may wait: enough for the largest useful group, little enough to push back where Python is slow. */
   private val Capacity = 8192
-
-  /**
-   * Groups on their way to a worker. Rows that come while it works on one make up the next, so that groups are the larger the
-   * busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
-   */
-  private val UnderWay = 1
-
-  private val PatienceNs = MILLISECONDS.toNanos(10)
-  private val MinWaitNs = MILLISECONDS.toNanos(1)
 }

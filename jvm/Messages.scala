@@ -22,12 +22,15 @@ import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, ColumnVector}
 
 /**
- * Groups of rows as messages, one object each, and answers to them: for functions that answer every group by itself.
+ * Groups of rows as messages, one object each, and answers to them.
  *
  * Spark's worker takes pickled objects one by one and answers each. What an object is, is between the engine and its Python half.
  */
 private[tailrace] trait Messages {
   def of(rows: Iterator[InternalRow]): Array[Byte]
+
+  /** What tells a function over an iterator that there are no more groups. */
+  def end: Array[Byte]
 
   def answer(parts: Array[Any]): Answer
 
@@ -42,6 +45,9 @@ private[tailrace] abstract class Noted(parts: Array[Any]) extends Answer {
   private val failures = Option(parts(1).asInstanceOf[ju.Map[Any, String]])
 
   override def failure(at: Int): Option[String] = failures.flatMap(all => Option(all.get(at)))
+
+  override def failed: Seq[(Int, String)] =
+    failures.toSeq.flatMap(_.asScala).map { case (at, told) => at.asInstanceOf[Number].intValue() -> told }.sortBy(_._1)
 
   override def pythonNs: Seq[Long] = parts(2).asInstanceOf[ju.List[Number]].asScala.map(_.longValue()).toSeq
 }
@@ -62,6 +68,8 @@ private[tailrace] final class PickledMessages(schema: StructType, results: Seq[D
   private def toJava(row: InternalRow): Any =
     if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
     else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
+
+  override def end: Array[Byte] = throw new IllegalStateException("no pickled function takes an iterator")
 
   override def answer(parts: Array[Any]): Answer = new Noted(parts) {
     private val columns = parts(0).asInstanceOf[ju.List[ju.List[Any]]].asScala.toArray
@@ -105,18 +113,27 @@ private[tailrace] final class ArrowMessages(
     }
   }
 
+  override def end: Array[Byte] = pickled(Array.emptyByteArray)
+
   override def answer(parts: Array[Any]): Answer = {
     Option(parts(3).asInstanceOf[Array[Byte]]).foreach(begin)
+    val made = Option(parts(0).asInstanceOf[Array[Byte]]).map(loaded)
+    new Noted(parts) {
+      override def size: Int = made.map(_.numRows()).getOrElse(0)
+
+      override def result(at: Int): InternalRow = made.get.getRow(at)
+
+      override def done: Int = parts(4).asInstanceOf[Number].intValue()
+    }
+  }
+
+  private def loaded(bytes: Array[Byte]): ColumnarBatch = {
     val (root, loader, batch) = results.get
-    val read = MessageSerializer.deserializeRecordBatch(channel(parts(0).asInstanceOf[Array[Byte]]), allocator)
+    val read = MessageSerializer.deserializeRecordBatch(channel(bytes), allocator)
     try loader.load(read)
     finally read.close()
     batch.setNumRows(root.getRowCount)
-    new Noted(parts) {
-      override def size: Int = batch.numRows()
-
-      override def result(at: Int): InternalRow = batch.getRow(at)
-    }
+    batch
   }
 
   /** The first answer tells of what kind the others are. */

@@ -49,12 +49,8 @@ object RealTimePython {
   def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =
     DeadLetters(pipeline, topic, producer.asScala.toMap)
 
-  private val Iterating = Set(PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-
   private class Carry(run: PythonRun, always: Boolean) extends SparkStrategy {
     override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
-      case ArrowEvalPython(udfs, results, child, evalType) if isCarried(child) && Iterating(evalType) =>
-        carried(child, child.output ++ results)(new IteratorFunctions(_, Calls.of(udfs), evalType))
       case ArrowEvalPython(udfs, results, child, evalType) if isCarried(child) =>
         carried(child, child.output ++ results)(new ArrowFunctions(_, Calls.of(udfs), evalType))
       case BatchEvalPython(udfs, results, child) if isCarried(child) =>

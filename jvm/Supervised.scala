@@ -14,14 +14,12 @@ import org.apache.spark.api.python.PythonException
  * blamed. An exception is no such end: the Python half returns those of the user's functions as answers, so what comes as one
  * has nothing to do with a row.
  *
- * @param limitMs how long a worker may have rows without answering any
- * @param watches whether it is ended after that; otherwise it ends itself
+ * @param limitMs how long a worker may have a group of rows without answering it
  */
 private[tailrace] final class Supervised[A](
     arrived: Arrived,
     context: TaskContext,
     limitMs: Long,
-    watches: Boolean,
     start: (Arrived#Feed, WorkerProcess) => Iterator[A],
     replaced: () => Unit,
     blame: (Waiting, String) => Unit)
@@ -37,9 +35,8 @@ private[tailrace] final class Supervised[A](
   private var barren = 0
 
   begin()
-  private val watch: Option[ScheduledFuture[_]] =
-    if (watches) Some(watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))) else None
-  context.addTaskCompletionListener[Unit](_ => watch.foreach(_.cancel(false)))
+  private val watch = watchEvery(math.max(50L, math.min(limitMs / 4, 1000L)))
+  context.addTaskCompletionListener[Unit](_ => watch.cancel(false))
 
   override def hasNext: Boolean = {
     var answer: Option[Boolean] = None

@@ -2,15 +2,13 @@ package org.apache.spark.sql.execution.python.tailrace
 
 import java.{util => ju}
 import java.io.DataInputStream
+import java.nio.channels.ClosedChannelException
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonWorker, PythonWorkerHandle}
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.metric.SQLMetric
-import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PythonUDFRunner}
-import org.apache.spark.sql.types.StructType
-import org.apache.spark.sql.vectorized.ColumnarBatch
+import org.apache.spark.sql.execution.python.PythonUDFRunner
 
 /** The process that Spark's runner talks to: known once it has been started. */
 private[tailrace] final class WorkerProcess {
@@ -26,96 +24,58 @@ private[tailrace] final class WorkerProcess {
   }
 }
 
-private[tailrace] object Workers {
+/** One of Spark's own workers that takes objects and answers each before it takes the next. */
+private[tailrace] final class MessageWorker(
+    function: ChainedPythonFunctions,
+    metrics: Map[String, SQLMetric],
+    artifacts: Option[String],
+    process: WorkerProcess,
+    // Parameters, because Spark reads them while its own part of this object is made. Its smallest buffer: what has arrived
+    // leaves at once, whatever its size.
+    override val bufferSize: Int = 4,
+    override val batchSizeForPythonUDF: Int = 1,
+    override protected val pipelinedEnabled: Boolean = true)
+    extends PythonUDFRunner(
+      Seq((function, 0L)),
+      PythonEvalType.SQL_BATCHED_UDF,
+      Array(Array(0)),
+      metrics,
+      artifacts,
+      None) {
 
-  /** Spark's smallest buffer: what has arrived leaves at once, whatever its size. */
-  val AtOnce = 4
-
-  /** One of Spark's own workers that takes and gives Arrow batches. */
-  class ArrowWorker(
-      function: ChainedPythonFunctions,
-      schema: StructType,
-      timeZone: String,
-      largeTypes: Boolean,
-      conf: Map[String, String],
-      metrics: Map[String, SQLMetric],
-      artifacts: Option[String],
-      process: WorkerProcess,
-      // Parameters, because Spark reads them while its own part of this object is made.
-      override val bufferSize: Int = AtOnce,
-      override protected val pipelinedEnabled: Boolean = true)
-      extends ArrowPythonRunner(
-        Seq((function, 0L)),
-        PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
-        Array(Array(0)),
-        schema,
-        timeZone,
-        largeTypes,
-        conf,
-        metrics,
-        artifacts,
-        None) {
-
-    // The worker flushes after every batch, so it may gather the parts of one: they leave in one piece.
-    override val envVars: ju.Map[String, String] = new ju.HashMap[String, String](function.funcs.head.envVars) {
-      override def put(key: String, value: String): String =
-        super.put(key, if (key == "SPARK_BUFFER_SIZE") "65536" else value)
-    }
-
-    protected override def newReaderIterator(
-        stream: DataInputStream,
-        writer: Writer,
-        startTime: Long,
-        env: SparkEnv,
-        worker: PythonWorker,
-        handle: Option[PythonWorkerHandle],
-        releasedOrClosed: AtomicBoolean,
-        context: TaskContext): Iterator[ColumnarBatch] = {
-      process.is(worker, handle)
-      super.newReaderIterator(stream, writer, startTime, env, worker, handle, releasedOrClosed, context)
-    }
-
-    def run(groups: Iterator[Iterator[InternalRow]], context: TaskContext): Iterator[ColumnarBatch] =
-      compute(groups, context.partitionId(), context)
+  // The JVM reads answers while it writes, but a worker that only takes the next object when it is done needs no second thread.
+  override val envVars: ju.Map[String, String] = new ju.HashMap[String, String](function.funcs.head.envVars) {
+    override def put(key: String, value: String): String =
+      if (key == "SPARK_PIPELINED_UDF") null else super.put(key, value)
   }
 
-  /** One of Spark's own workers that takes objects and answers each before it takes the next. */
-  class MessageWorker(
-      function: ChainedPythonFunctions,
-      metrics: Map[String, SQLMetric],
-      artifacts: Option[String],
-      process: WorkerProcess,
-      override val bufferSize: Int = AtOnce,
-      override val batchSizeForPythonUDF: Int = 1,
-      override protected val pipelinedEnabled: Boolean = true)
-      extends PythonUDFRunner(
-        Seq((function, 0L)),
-        PythonEvalType.SQL_BATCHED_UDF,
-        Array(Array(0)),
-        metrics,
-        artifacts,
-        None) {
-
-    // The JVM reads answers while it writes, but a worker that only takes the next object when it is done needs no second thread.
-    override val envVars: ju.Map[String, String] = new ju.HashMap[String, String](function.funcs.head.envVars) {
-      override def put(key: String, value: String): String =
-        if (key == "SPARK_PIPELINED_UDF") null else super.put(key, value)
-    }
-
-    protected override def newReaderIterator(
-        stream: DataInputStream,
-        writer: Writer,
-        startTime: Long,
-        env: SparkEnv,
-        worker: PythonWorker,
-        handle: Option[PythonWorkerHandle],
-        releasedOrClosed: AtomicBoolean,
-        context: TaskContext): Iterator[Array[Byte]] = {
-      process.is(worker, handle)
-      super.newReaderIterator(stream, writer, startTime, env, worker, handle, releasedOrClosed, context)
-    }
-
-    def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
-      compute(messages, context.partitionId(), context)
+  protected override def newReaderIterator(
+      stream: DataInputStream,
+      writer: Writer,
+      startTime: Long,
+      env: SparkEnv,
+      worker: PythonWorker,
+      handle: Option[PythonWorkerHandle],
+      releasedOrClosed: AtomicBoolean,
+      context: TaskContext): Iterator[Array[Byte]] = {
+    process.is(worker, handle)
+    super.newReaderIterator(stream, writer, startTime, env, worker, handle, releasedOrClosed, context)
   }
+
+  def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
+    begin(messages, context, MessageWorker.MostClosed)
+
+  /**
+   * Spark interrupts the thread that writes when a task ends. If that is still inside its last write, Java closes the worker's
+   * channel, although the worker may wait for its next task by then. Whoever takes it finds out; the one after it is taken then.
+   */
+  private def begin(messages: Iterator[Array[Byte]], context: TaskContext, left: Int): Iterator[Array[Byte]] =
+    try compute(messages, context.partitionId(), context)
+    catch { case _: ClosedChannelException if left > 0 => begin(messages, context, left - 1) }
+}
+
+private[tailrace] object MessageWorker {
+
+  /** More workers than that are not closed by chance. */
+  private val MostClosed = 64
 }

@@ -84,7 +84,8 @@ def done_by_spark(writer: Any, kafka: Kafka) -> str:
     started: Any = writer_candidate(writer, own, "corpus", run_options("realtime")).writer
     try:
         query = started.trigger(realTime="1 seconds").start()
-    except PySparkException:
+    except PySparkException as error:
+        print(error)
         return "refused"
     try:
         verdict = seen(query)
@@ -101,7 +102,8 @@ def seen(query: Any) -> str:
     deadline = time.monotonic() + _PATIENCE_S
     read, waited = False, 0
     while time.monotonic() < deadline:
-        if query.exception() is not None:
+        if (failed := query.exception()) is not None:
+            print(failed)  # shown beside a test that fails
             return "refused"
         progress, stages = query.lastProgress, engine.running_stages(query)
         read = read or (progress is not None and progress["numInputRows"] > 0)

@@ -9,9 +9,10 @@ timed, and a function is loaded once per process.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tailrace.functions.columns import columns, stream
+from tailrace.functions.columns import columns
 from tailrace.functions.frames import frames
 from tailrace.functions.rows import rows
+from tailrace.functions.streams import stream
 
 
 def function(told: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:

@@ -2,15 +2,12 @@
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.functions.arriving import Arriving
-from tailrace.functions.clock import Clock
-from tailrace.functions.failures import FunctionFailed, described
+from tailrace.functions.failures import described
 from tailrace.functions.loading import Remembering, udf_info
-from tailrace.functions.notes import with_notes
+from tailrace.functions.messages import Answers, reader
 from tailrace.functions.numbers import Numbers
 
 if TYPE_CHECKING:
@@ -72,6 +69,21 @@ class ColumnFunction:
         for made in self._evaluate(0, (batch.select(self._columns) for batch in batches)):
             yield self._fitting(made.column(0))
 
+    def one_by_one(self, batches: Iterable["pa.RecordBatch"], failures: dict[int, str]) -> list["pa.Array"]:
+        """Its results for batches, each row in a call of its own, and what went wrong with which."""
+        import pyarrow as pa
+
+        made: list[pa.Array] = []
+        for row in (batch.slice(at, 1) for batch in batches for at in range(batch.num_rows)):
+            try:
+                made.append(pa.concat_arrays(list(self.over([row]))))
+            except MemoryError:
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
+                failures.setdefault(len(made), described(self.name, raised))
+                made.append(self.nothing())
+        return made
+
     def nothing(self) -> "pa.Array":
         """A result of one row that is none."""
         import pyarrow as pa
@@ -102,12 +114,11 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
     import pyarrow as pa
 
     functions = [ColumnFunction(told, each) for each in told["functions"]]
-    schema = pa.ipc.read_schema(pa.py_buffer(bytes(told["schema"])))
     names = [f"_{number}" for number in range(len(functions))]
-    known: list[Any] = [None]
+    read, answers = reader(told), Answers()
 
     def run(message: bytes) -> Any:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        batch = read(message)
         results, spent = [], []
         failures: dict[int, str] = {}
         for each in functions:
@@ -117,115 +128,19 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                made = _row_by_row(each, batch, failures, raised)
+                made = _failed(each, batch, failures, raised)
             results.append(made)
             spent.append(time.perf_counter_ns() - began)
-        answer = pa.RecordBatch.from_arrays(results, names)
-        kind = None
-        if known[0] is None or known[0] != answer.schema:
-            known[0] = answer.schema
-            kind = answer.schema.serialize().to_pybytes()
-        return answer.serialize().to_pybytes(), failures or None, spent, kind
+        return answers.of(pa.RecordBatch.from_arrays(results, names), failures, spent)
 
     return run
 
 
-def _row_by_row(
-    each: ColumnFunction, batch: "pa.RecordBatch", failures: dict[int, str], raised: Exception
-) -> "pa.Array":
+def _failed(each: ColumnFunction, batch: "pa.RecordBatch", failures: dict[int, str], raised: Exception) -> "pa.Array":
     """The results for a batch that a function fails on, which it may not do for all of its rows."""
     import pyarrow as pa
 
     if batch.num_rows == 1:
         failures.setdefault(0, described(each.name, raised))
         return each.nothing()
-    parts: list[Any] = []
-    for at in range(batch.num_rows):
-        try:
-            parts.extend(each.over([batch.slice(at, 1)]))
-        except MemoryError:
-            raise
-        except Exception as alone:  # noqa: BLE001
-            failures.setdefault(at, described(each.name, alone))
-            parts.append(None)
-    return pa.concat_arrays([each.nothing() if part is None else part for part in parts])
-
-
-def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function that takes an iterator of columns."""
-    (each,) = told["functions"]
-    called = ColumnFunction(told, each)
-    return lambda batches: _stream_of_columns(called, Arriving(iter(batches)), told["alone"], Clock(told["limit_s"]))
-
-
-def _stream_of_columns(
-    each: ColumnFunction, arriving: Arriving, alone: int, clock: Clock
-) -> Iterator["pa.RecordBatch"]:
-    """The results of a function that takes an iterator.
-
-    After an exception each row that it left unanswered is tried in a call of its own, and the function is called anew
-    for those that come. The first rows are tried so, too, where a worker has ended over one of them.
-    """
-    handed: deque[Any] = deque()
-
-    def feed() -> Iterator["pa.RecordBatch"]:
-        while (batch := arriving.next()) is not None:
-            handed.append(batch)
-            clock.start()
-            yield batch
-            clock.stop()
-
-    try:
-        for _ in range(alone):
-            if (batch := arriving.next()) is not None:
-                yield _alone(each, batch, clock)
-        while True:
-            try:
-                for made in each.over(feed()):
-                    clock.stop()
-                    _take(handed, len(made))
-                    yield with_notes(made, None, clock.read())
-                    clock.start()
-            except MemoryError:
-                raise
-            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                arriving.raise_if_broken()
-                yield from (_alone(each, row, clock) for row in _unanswered(each, handed, raised))
-                continue
-            return
-    finally:
-        clock.end()
-
-
-def _unanswered(each: ColumnFunction, handed: deque[Any], raised: Exception) -> list["pa.RecordBatch"]:
-    """The rows that a function has not answered, each by itself; with one of them it has to do that it failed."""
-    rows = [batch.slice(at, 1) for batch in handed for at in range(batch.num_rows)]
-    handed.clear()
-    if not rows:
-        raise FunctionFailed(json.loads(described(each.name, raised))["traceback"]) from None
-    return rows
-
-
-def _alone(each: ColumnFunction, row: "pa.RecordBatch", clock: Clock) -> "pa.RecordBatch":
-    """The result of one row in a call of its own, or what went wrong."""
-    import pyarrow as pa
-
-    clock.start()
-    made, failure = each.nothing(), None
-    try:
-        made = pa.concat_arrays(list(each.over([row])))
-    except MemoryError:
-        raise
-    except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-        failure = described(each.name, raised)
-    clock.stop()
-    return with_notes(made, failure, clock.read())
-
-
-def _take(handed: deque[Any], count: int) -> None:
-    """Strike out the first rows of what a function has."""
-    while count > 0:
-        first = handed.popleft()
-        if first.num_rows > count:
-            handed.appendleft(first.slice(count))
-        count -= first.num_rows
+    return pa.concat_arrays(each.one_by_one([batch], failures))

@@ -9,7 +9,12 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 
 class FunctionFailed(Exception):
-    """Ends a worker with the user's own traceback."""
+    """Ends a worker with the user's own traceback: no row has to do with it."""
+
+    @classmethod
+    def by(cls, name: str, raised: BaseException) -> "FunctionFailed":
+        """What a function raised."""
+        return cls(json.loads(described(name, raised))["traceback"])
 
 
 def described(name: str, raised: BaseException) -> str:

@@ -4,7 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -45,6 +45,25 @@ def picky(value: int) -> int:
 
 def batch(*values: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], ["_0"])
+
+
+SENT = SCHEMA.serialize().to_pybytes()
+
+
+def answered(run: Callable[[bytes], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[Any], Any, int]]:
+    """The answers to batches and to their end."""
+    yield from answers(run, [*(each.serialize().to_pybytes() for each in batches), b""])
+
+
+def answers(run: Callable[[bytes], Any], messages: Iterable[bytes]) -> Iterator[tuple[list[Any], Any, int]]:
+    """Answers as the engine reads them: rows, failures, rows done with."""
+    kind = None
+    for message in messages:
+        results, failures, spent, told_kind, done = run(message)
+        assert len(spent) == 1
+        kind = pa.ipc.read_schema(pa.py_buffer(told_kind)) if told_kind is not None else kind
+        made = pa.ipc.read_record_batch(pa.py_buffer(results), kind).to_pylist() if results is not None else []
+        yield made, failures or {}, done
 
 
 def test_it_can_be_loaded_without_tailrace() -> None:
@@ -88,22 +107,16 @@ class TestRows:
 
 class TestColumns:
     def run(self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch) -> list[Any]:
-        schema = SCHEMA.serialize().to_pybytes()
-        run = half(told("columns", kind, function, LongType(), schema=schema))
-        answers = [run(each.serialize().to_pybytes()) for each in batches]
-        kind_told = next(answer[3] for answer in answers if answer[3] is not None)
-        made = pa.ipc.read_schema(pa.py_buffer(kind_told))
-        return [
-            (pa.ipc.read_record_batch(pa.py_buffer(data), made).column(0).to_pylist(), failures)
-            for data, failures, _, _ in answers
-        ]
+        run = half(told("columns", kind, function, LongType(), schema=SENT))
+        messages = [each.serialize().to_pybytes() for each in batches]
+        return [([row["_0"] for row in made], failures) for made, failures, _ in answers(run, messages)]
 
     def test_pandas(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
             return values * 2
 
         found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), batch(3))
-        assert found == [([2, 4], None), ([6], None)]
+        assert found == [([2, 4], {}), ([6], {})]
 
     def test_numbers_with_nulls_and_results_of_another_type_go_sparks_way(self) -> None:
         calls: list[int] = []
@@ -114,7 +127,7 @@ class TestColumns:
 
         nulls = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int64())], ["_0"])
         found = self.run(counted, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
-        assert found == [([2, 3], None), ([2, None], None), ([4], None)]
+        assert found == [([2, 3], {}), ([2, None], {}), ([4], {})]
 
     def test_only_the_rows_that_fail_fail(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
@@ -122,7 +135,7 @@ class TestColumns:
 
         found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(7), batch(1, 7, 3), batch(4))
         assert [values for values, _ in found] == [[None], [2, None, 6], [8]]
-        assert [list(failures or ()) for _, failures in found] == [[0], [1], []]
+        assert [[*failures] for _, failures in found] == [[0], [1], []]
 
     def test_a_function_is_loaded_once_per_process(self) -> None:
         loaded: list[int] = []
@@ -150,14 +163,22 @@ class TestColumns:
 class TestStream:
     def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[tuple[Any, Any]]:
         description = told(
-            "stream", PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, function, LongType(), limit_s=60.0, alone=alone
+            "stream", PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, function, LongType(), alone=alone, schema=SENT
         )
-        run = half(description)
-        return [
-            (value, failure and json.loads(failure)["error"].partition(" (")[0])
-            for answer in run(iter(batches))
-            for failure, value in zip(answer.column(0).to_pylist(), answer.column(3).to_pylist(), strict=True)
-        ]
+        found = []
+        for made, failures, _ in answered(half(description), batches):
+            errors = {at: json.loads(told)["error"].partition(" (")[0] for at, told in failures.items()}
+            found += [(row["_0"], errors.get(at)) for at, row in enumerate(made)]
+        return found
+
+    def test_each_batch_is_answered_before_the_next(self) -> None:
+        def same(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            yield from batches
+
+        kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
+        run = half(told("stream", kind, same, LongType(), alone=0, schema=SENT))
+        found = [made for made, _, _ in answered(run, [batch(1), batch(2, 3)])]
+        assert found == [[{"_0": 1}], [{"_0": 2}, {"_0": 3}], []]
 
     def test_it_goes_on_after_an_exception(self) -> None:
         def doubled(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -185,37 +206,28 @@ class TestStream:
             raise OSError("no model")
             yield from batches
 
-        with pytest.raises(Exception, match="OSError: no model"):
+        with pytest.raises(Exception, match="OSError: no model") as raised:
             self.run(broken, batch(1))
+        assert type(raised.value).__name__ == FunctionFailed.__name__
 
-    def test_what_cannot_be_read_is_not_the_functions_fault(self) -> None:
-        def same(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    def test_memory_is_not_the_rows_affair(self) -> None:
+        def hungry(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            for _ in batches:
+                raise MemoryError
             yield from batches
 
-        def broken() -> Iterator[pa.RecordBatch]:
-            yield batch(1)
-            raise EOFError("gone")
-
-        kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
-        run = half(told("stream", kind, same, LongType(), limit_s=60.0, alone=0))
-        with pytest.raises(EOFError, match="gone"):
-            list(run(broken()))
+        with pytest.raises(MemoryError):
+            self.run(hungry, batch(1))
 
 
 class TestFrames:
     OUTPUT = StructType().add("b", LongType()).add("w", StringType())
 
-    def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[dict[str, Any]]:
-        description = told(
-            "frames",
-            PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
-            function,
-            self.OUTPUT,
-            limit_s=60.0,
-            alone=alone,
-            output=self.OUTPUT.json(),
-        )
-        return [row for answer in half(description)(iter(batches)) for row in answer.to_pylist()]
+    def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[Any]:
+        """For each batch, and for their end, what was made of it, which rows failed, and how many are done with."""
+        kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
+        run = half(told("frames", kind, function, self.OUTPUT, alone=alone, schema=SENT))
+        return [([row["b"] for row in made], [*failures], done) for made, failures, done in answered(run, batches)]
 
     @staticmethod
     def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -224,34 +236,75 @@ class TestFrames:
 
     def test_how_far_it_is_is_told_with_each_answer(self) -> None:
         found = self.run(self.doubled, batch(1, 2), batch(3))
-        assert [row["b"] for row in found] == [2, 4, 6]
-        assert [row["__tailrace_done"] for row in found] == ["0", None, "2"]
+        assert found == [([2, 4], [], 0), ([6], [], 2), ([], [], 1)]
 
-    def test_a_batch_that_makes_nothing_is_told_of(self) -> None:
-        def none(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    def test_rows_that_a_function_makes_nothing_of_stay_open_until_it_makes_something(self) -> None:
+        def some(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
-                yield pd.DataFrame({"b": frame["_0"], "w": "x"})[:0]
+                if frame["_0"][0] > 2:
+                    yield pd.DataFrame({"b": frame["_0"], "w": "x"})
 
-        found = self.run(none, batch(1), batch(2))
-        assert [row["__tailrace_failure"] for row in found] == ["", ""]
+        found = self.run(some, batch(1), batch(2, 2), batch(3), batch(1))
+        assert found == [([], [], 0), ([], [], 0), ([3], [], 3), ([], [], 0), ([], [], 2)]
+
+    def test_several_frames_of_a_batch_are_one_answer(self) -> None:
+        def twice(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                made = pd.DataFrame({"b": frame["_0"], "w": "x"})
+                yield made
+                yield made[:0]
+                yield made
+
+        assert self.run(twice, batch(1, 2)) == [([1, 2, 1, 2], [], 0), ([], [], 2)]
+
+    def test_what_one_keeps_back_comes_at_the_end(self) -> None:
+        def last(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            yield pd.DataFrame({"b": [sum(int(frame["_0"].sum()) for frame in frames)], "w": "x"})
+
+        assert self.run(last, batch(1), batch(2, 3)) == [([], [], 0), ([], [], 0), ([6], [], 3)]
+
+    def test_one_that_wants_no_more_is_done_with_all(self) -> None:
+        def first(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            yield pd.DataFrame({"b": next(frames)["_0"], "w": "x"})
+
+        assert self.run(first, batch(1), batch(2), batch(3)) == [([1], [], 1), ([], [], 1), ([], [], 1), ([], [], 0)]
 
     def test_only_the_rows_that_fail_fail(self) -> None:
-        found = self.run(self.doubled, batch(1), batch(3, 7, 4))
-        assert [row["b"] for row in found] == [2, 6, None, 8]
-        assert [row["__tailrace_done"] for row in found] == ["0", "1", "2", "3"]
-        assert "not seven" in found[2]["__tailrace_failure"]
+        found = self.run(self.doubled, batch(1), batch(3, 7, 4), batch(5))
+        assert found == [([2], [], 0), ([6, 8], [2], 4), ([10], [], 0), ([], [], 1)]
+
+    def test_what_one_had_kept_back_when_it_raised_is_tried_again(self) -> None:
+        def pairs(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            held: list[int] = []
+            for frame in frames:
+                held += frame["_0"].map(picky).tolist()
+                if len(held) == 2:
+                    yield pd.DataFrame({"b": held, "w": "x"})
+                    held = []
+            if held:
+                yield pd.DataFrame({"b": held, "w": "x"})
+
+        assert self.run(pairs, batch(1), batch(7), batch(3), batch(4)) == [
+            ([], [], 0), ([2], [1], 2), ([], [], 0), ([6, 8], [], 1), ([], [], 1),
+        ]  # fmt: skip
 
     def test_what_has_ended_a_worker_is_done_alone(self) -> None:
         found = self.run(self.doubled, batch(1), batch(7), batch(2), alone=2)
-        told_of = [(row["b"], row["__tailrace_done"]) for row in found]
-        assert told_of == [(2, "0"), (None, "1"), (None, "1"), (None, "2"), (4, "2")]
+        assert found == [([2], [], 1), ([], [0], 1), ([4], [], 0), ([], [], 1)]
 
-    def test_one_that_fails_after_it_has_given_something_ends_the_worker(self) -> None:
+    def test_one_that_fails_after_it_has_given_something_is_tried_row_by_row(self) -> None:
         def half_done(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
                 yield pd.DataFrame({"b": frame["_0"], "w": "x"})
-                raise ValueError("in the middle")
+                frame["_0"].map(picky)
 
-        with pytest.raises(Exception, match="in the middle") as raised:
-            self.run(half_done, batch(1, 2))
+        assert self.run(half_done, batch(1, 7, 2)) == [([1, 2], [1], 3), ([], [], 0)]
+
+    def test_an_exception_at_the_end_ends_the_worker(self) -> None:
+        def broken(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            yield from self.doubled(frames)
+            raise ValueError("cannot save")
+
+        with pytest.raises(Exception, match="cannot save") as raised:
+            self.run(broken, batch(1))
         assert type(raised.value).__name__ == FunctionFailed.__name__

@@ -99,7 +99,7 @@ def _arrow(events: "DataFrame") -> "DataFrame":
 def _map_pandas(events: "DataFrame") -> "DataFrame":
     def scored(frames: "Iterator[pd.DataFrame]") -> "Iterator[pd.DataFrame]":
         for frame in frames:
-            yield frame.assign(score=_scores(frame["amount"]))
+            yield frame[["id", "sent_ns", "key"]].assign(score=_scores(frame["amount"]))
 
     return events.where("amount >= 0").mapInPandas(scored, _OUTPUT)
 
