@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.functions.failures import described
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.numbers import Numbers
+from tailrace.functions.plain import with_short_ways
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,38 +31,20 @@ class ColumnFunction:
         ]
         self._info = udf_info(each, places)
         self._conf = RunnerConf(dict(told["conf"]))
-        self._evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
+        evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
             Remembering(),
             [self._info],
             told["kind"],
             self._conf,
             EvalConf({"input_type": json.dumps({"type": "struct", "fields": fields})}),
         )
+        self._evaluate = with_short_ways(evaluate)
         self._type: Any = None
-        self._numbers = self._short_way(told, [json.loads(told["inputs"][at]) for at in taken])
 
     def of(self, batch: "pa.RecordBatch") -> "pa.Array":
         """Its results for a batch of every input."""
-        if self._numbers is not None and self._numbers.holds:
-            made = self._numbers.over(batch.select(self._columns))
-            if made is not None:
-                return self._fitting(made)
         (made,) = self.over([batch])
         return made
-
-    def _short_way(self, told: Mapping[str, Any], inputs: list[Any]) -> Numbers | None:
-        from pyspark.util import PythonEvalType
-        from pyspark.worker import read_single_udf, wrap_kwargs_support
-
-        if told["kind"] != PythonEvalType.SQL_SCALAR_PANDAS_UDF or self._conf.prefer_int_ext_dtype:
-            return None
-        udf: Any = read_single_udf(Remembering(), self._info, told["kind"], self._conf, 0)  # type: ignore[no-untyped-call]
-        function, args, kwargs, declared = udf
-        returns = declared.jsonValue()
-        if not all(isinstance(each, str) for each in (*inputs, returns)) or not Numbers.can(inputs, returns):
-            return None
-        call, offsets = wrap_kwargs_support(function, args, kwargs)  # type: ignore[no-untyped-call]
-        return Numbers(call, offsets, returns)
 
     def over(self, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.Array"]:
         """Its results for batches of every input, one array for each that it makes."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tailrace.functions.failures import FunctionFailed, described
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.pulling import Pulling
+from tailrace.functions.plain import with_short_ways
+from tailrace.functions.pulling import Pulling, pulling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
         Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
-    mapped = Frames(each["name"], evaluate, told["alone"])
+    mapped = Frames(each["name"], with_short_ways(evaluate), told["alone"])
     read, answers, shape = reader(told), Answers(), Shape()
 
     def run(message: bytes) -> Any:
@@ -81,11 +82,9 @@ class Frames:
         return made, 0
 
     def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.RecordBatch"]:
-        if batch is None:
-            return self._pulling.finish() if self._pulling is not None else []
-        if self._pulling is None:
-            self._pulling = Pulling(self._call)
-        return self._pulling.take(batch)
+        if self._pulling is None and batch is not None:
+            self._pulling = pulling(self._call)
+        return self._pulling.take(batch) if self._pulling is not None else []
 
     def _call(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         from pyspark.sql.conversion import ArrowBatchTransformer

@@ -1,56 +1,112 @@
 """A function that pulls batches from an iterator, for a worker that gives them one by one."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
+Call = Callable[[Iterator[Any]], Iterable[Any]]
 
-class Pulling:
-    """A call of such a function, in a thread of its own: only so can it wait in the middle of its code.
 
-    Of the two threads one waits for the other at any time, so that nothing needs a lock.
-    """
+class Pulling(ABC):
+    """A call of such a function: it waits for each batch in the middle of its code while the worker goes on."""
 
-    def __init__(self, call: Callable[[Iterator[Any]], Iterable[Any]]) -> None:
-        self._given: SimpleQueue[Any] = SimpleQueue()
-        self._turn: SimpleQueue[tuple[bool, BaseException | None]] = SimpleQueue()
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._made: list[Any] = []
         self.begun = False
-        """Whether the function has taken a batch: what it raises before has to do with none."""
+        """Whether it has taken a batch: what it raises before has to do with none."""
         self.ended = False
-        """Whether the function has returned: it wants no more batches."""
-        threading.Thread(target=self._run, args=(call,), name="function over an iterator", daemon=True).start()
+        """Whether it has returned: it wants no more batches."""
 
     def take(self, batch: Any) -> list[Any]:
-        """Give it the next batch: what it makes before it asks for another. Raises what it raises."""
-        return self._answer(batch)
+        """Give it the next batch, or None after the last: what it makes before it asks for another.
 
-    def finish(self) -> list[Any]:
-        """Tell it that there are no more: what it still makes."""
-        return self._answer(None)
-
-    def _answer(self, batch: Any) -> list[Any]:
+        Raises what it raises.
+        """
         if self.ended:
             return []
-        self._given.put(batch)
-        self.ended, raised = self._turn.get()
+        self._go_on(batch)
         made, self._made = self._made, []
-        if raised is not None:
-            raise raised
         return made
 
-    def _run(self, call: Callable[[Iterator[Any]], Iterable[Any]]) -> None:
+    @abstractmethod
+    def _go_on(self, batch: Any) -> None:
+        """Let the function go on with a batch until it asks for the next one, or ends."""
+
+    @abstractmethod
+    def _wait(self) -> Any:
+        """The next batch, for the function."""
+
+    def _run(self) -> None:
+        for each in self._call(self._batches()):
+            self._made.append(each)
+
+    def _batches(self) -> Iterator[Any]:
+        while (batch := self._wait()) is not None:
+            self.begun = True
+            yield batch
+
+
+def pulling(call: Call) -> Pulling:
+    """A call that has not begun."""
+    try:
+        return InGreenlet(call)
+    except ImportError:  # a worker on another machine need not have it
+        return InThread(call)
+
+
+class InGreenlet(Pulling):
+    """In a stack of its own: to change from one to the other takes no time."""
+
+    def __init__(self, call: Call) -> None:
+        import contextvars
+
+        import greenlet
+
+        super().__init__(call)
+        self._worker = greenlet.getcurrent()
+        self._function = greenlet.greenlet(self._run)
+        self._function.gr_context = contextvars.copy_context()
+
+    def _go_on(self, batch: Any) -> None:
+        if not self._function:  # not begun: up to where it asks for the first batch
+            self._function.switch()
+        if self._function:
+            self._function.switch(batch)
+        self.ended = self._function.dead
+
+    def _wait(self) -> Any:
+        return self._worker.switch()
+
+
+class InThread(Pulling):
+    """In a thread of its own. One of the two waits for the other at any time, so that nothing needs a lock."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._given: SimpleQueue[Any] = SimpleQueue()
+        self._turn: SimpleQueue[tuple[bool, BaseException | None]] = SimpleQueue()
+        self._asked = False
+        threading.Thread(target=self._run_to_end, name="function over an iterator", daemon=True).start()
+
+    def _go_on(self, batch: Any) -> None:
+        self._given.put(batch)
+        self.ended, raised = self._turn.get()
+        if raised is not None:
+            raise raised
+
+    def _wait(self) -> Any:
+        if self._asked:
+            self._turn.put((False, None))
+        self._asked = True
+        return self._given.get()
+
+    def _run_to_end(self) -> None:
         raised: BaseException | None = None
         try:
-            for each in call(self._batches()):
-                self._made.append(each)
+            self._run()
         except BaseException as any_kind:  # noqa: BLE001 - it is raised where the batch was given
             raised = any_kind
         self._turn.put((True, raised))
-
-    def _batches(self) -> Iterator[Any]:
-        while (batch := self._given.get()) is not None:
-            self.begun = True
-            yield batch
-            self._turn.put((False, None))  # it asks for the next one

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.functions.columns import ColumnFunction
 from tailrace.functions.failures import FunctionFailed
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.pulling import Pulling
+from tailrace.functions.pulling import Pulling, pulling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,11 +67,9 @@ class Streamed:
         return made
 
     def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.Array"]:
-        if batch is None:
-            return self._pulling.finish() if self._pulling is not None else []
-        if self._pulling is None:
-            self._pulling = Pulling(self._function.over)
-        return self._pulling.take(batch)
+        if self._pulling is None and batch is not None:
+            self._pulling = pulling(self._function.over)
+        return self._pulling.take(batch) if self._pulling is not None else []
 
     def _one_by_one(self, failures: dict[int, str]) -> list["pa.Array"]:
         made = self._function.one_by_one(self._unanswered, failures)

@@ -160,6 +160,14 @@ class TestColumns:
         assert sum(type(function).__name__ == "Model" for function, _ in kept.values()) == 1
 
 
+@pytest.fixture(params=["greenlet", "thread"])
+def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in which a function waits for its next batch."""
+    if request.param == "thread":
+        monkeypatch.setitem(sys.modules, "greenlet", None)
+
+
+@pytest.mark.usefixtures("waiting")
 class TestStream:
     def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[tuple[Any, Any]]:
         description = told(
@@ -220,6 +228,7 @@ class TestStream:
             self.run(hungry, batch(1))
 
 
+@pytest.mark.usefixtures("waiting")
 class TestFrames:
     OUTPUT = StructType().add("b", LongType()).add("w", StringType())
 

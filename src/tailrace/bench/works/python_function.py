@@ -98,8 +98,11 @@ def _arrow(events: "DataFrame") -> "DataFrame":
 
 def _map_pandas(events: "DataFrame") -> "DataFrame":
     def scored(frames: "Iterator[pd.DataFrame]") -> "Iterator[pd.DataFrame]":
+        import pandas as pd
+
         for frame in frames:
-            yield frame[["id", "sent_ns", "key"]].assign(score=_scores(frame["amount"]))
+            columns = {name: frame[name] for name in ("id", "sent_ns", "key")}
+            yield pd.DataFrame({**columns, "score": _scores(frame["amount"])})
 
     return events.where("amount >= 0").mapInPandas(scored, _OUTPUT)
 
