@@ -78,7 +78,7 @@ bench-static: $(READY)  ## what a static table in a broadcast join costs at each
 
 soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 restarts under load; about an hour
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
-		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py
+		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py
 
 docs: $(READY)  ## write the generated reference pages anew
 	@$(BIN)/python -m tests.meta.reference

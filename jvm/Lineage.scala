@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Last
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
 import org.apache.spark.sql.catalyst.optimizer.InlineCTE
 import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin
 import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.python.tailrace.Origin
 import org.apache.spark.sql.types._
@@ -90,30 +91,33 @@ object Lineage {
       if (untouched && !children.exists(hidden(_).nonEmpty)) {
         node
       } else {
-        tellFunctions(node, children) match {
-          case project: Project => carryThrough(project, children.head)
-          case aggregate: Aggregate => carryEventTime(aggregate, children.head)
-          case Distinct(child) =>
-            // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
-            carryEventTime(Aggregate(child.output, child.output, child), children.head)
-          case union: Union => carryBeside(union, children)
-          case MapInPandas(function: PythonUDF, output, _, barrier, profile) if python =>
-            MapInPandas(told(function, children.head), output, children.head, barrier, profile)
-          case MapInArrow(function: PythonUDF, output, _, barrier, profile) if python =>
-            MapInArrow(told(function, children.head), output, children.head, barrier, profile)
-          case expand: Expand =>
-            val carried = hidden(children.head)
-            expand.copy(
-              projections = expand.projections.map(_ ++ carried),
-              output = expand.output ++ carried,
-              child = children.head)
-          case deduplicate: Deduplicate =>
-            carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
-          case deduplicate: DeduplicateWithinWatermark =>
-            carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
-          case other => carryWhereTheyPass(other, children)
-        }
+        // What takes a node's place has its line.
+        CurrentOrigin.withOrigin(node.origin)(carrying(tellFunctions(node, children), children))
       }
+    }
+
+    private def carrying(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
+      case project: Project => carryThrough(project, children.head)
+      case aggregate: Aggregate => carryEventTime(aggregate, children.head)
+      case Distinct(child) =>
+        // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
+        carryEventTime(Aggregate(child.output, child.output, child), children.head)
+      case union: Union => carryBeside(union, children)
+      case MapInPandas(function: PythonUDF, output, _, barrier, profile) if python =>
+        MapInPandas(told(function, children.head), output, children.head, barrier, profile)
+      case MapInArrow(function: PythonUDF, output, _, barrier, profile) if python =>
+        MapInArrow(told(function, children.head), output, children.head, barrier, profile)
+      case expand: Expand =>
+        val carried = hidden(children.head)
+        expand.copy(
+          projections = expand.projections.map(_ ++ carried),
+          output = expand.output ++ carried,
+          child = children.head)
+      case deduplicate: Deduplicate =>
+        carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
+      case deduplicate: DeduplicateWithinWatermark =>
+        carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
+      case other => carryWhereTheyPass(other, children)
     }
 
     /** Functions on columns get the record of their row as one more argument, which the engine keeps for itself. */

@@ -339,8 +339,6 @@ object Preflight {
         case MapPartitionsExec(python: Functions, _, _) => Some(python)
         case _ => None
       }
-      val functions =
-        carried.map(_.names).getOrElse(plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name }))
       JObject(
         List(
           JField("name", JString(plan.nodeName)),
@@ -348,7 +346,7 @@ object Preflight {
           JField("fixed", JBool(exchange.exists(_.shuffleOrigin == REPARTITION_BY_NUM))),
           JField("bounded", JBool(isBounded(plan))),
           JField("refused", JBool(isViolation(plan))),
-          JField("functions", JArray(functions.distinct.map(JString(_)).toList)),
+          JField("functions", JArray(functionsOf(plan).map(JString(_)).toList)),
           JField("path", JString(carried.map(_.path).getOrElse(""))),
           JField("children", JArray(plan.children.map(node).toList)))
           ++ place(lineOf(plan)))
@@ -358,7 +356,23 @@ object Preflight {
     private def lineOf(plan: SparkPlan): Origin = {
       val made = plan.logicalLink.map(_.origin).getOrElse(plan.origin)
       val columns = plan.expressions.iterator.flatMap(_.collect { case each => each.origin })
-      (Iterator(made) ++ columns).find(_.pysparkErrorContext.isDefined).getOrElse(made)
+      (callOf(functionsOf(plan)).iterator ++ Iterator(made) ++ columns)
+        .find(_.pysparkErrorContext.isDefined).getOrElse(made)
+    }
+
+    /** The user's call that has a Python function in it: no column with one knows its line, nor what is planned of it. */
+    private def callOf(functions: Seq[String]): Option[Origin] = analyzed.collectFirst {
+      case called if called.origin.pysparkErrorContext.isDefined && called.expressions.exists(_.exists {
+            case function: PythonUDF => functions.contains(function.name)
+            case _ => false
+          }) =>
+        called.origin
+    }
+
+    /** The names of the Python functions that a node calls. */
+    private def functionsOf(plan: SparkPlan): Seq[String] = plan match {
+      case MapPartitionsExec(python: Functions, _, _) => python.names.distinct
+      case _ => plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name }).distinct
     }
 
     /** Whether Spark has refused this very node: of a class it named, with a stream below it. */

@@ -188,7 +188,8 @@ def require_engine(spark: SparkSession) -> None:
         raise EngineMissing(
             "the running Spark has no Tailrace engine",
             why="its session was made without one, and jars cannot be added once it runs",
-            fix="make the session with tr.session()",
+            fix="make the session with tr.session(); without the engine no Python function but a plain @udf can run in "
+            "real time, by five settings of Spark's own (docs/concepts/python-functions.md)",
         )
     version = str(jvm.org.apache.spark.sql.tailrace.Engine.version())
     if version != VERSION:

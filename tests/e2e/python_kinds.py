@@ -1,6 +1,5 @@
 """Every kind of Python function that PySpark has, made of one function on a value."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,8 +16,6 @@ Frames = Callable[[DataFrame], DataFrame]
 COLUMN_KINDS = ("udf", "udf-arrow", "pandas", "pandas-iter", "arrow", "arrow-iter")
 MAP_KINDS = ("map-pandas", "map-arrow")
 KINDS = (*COLUMN_KINDS, *MAP_KINDS)
-SOAK = int(os.environ.get("TAILRACE_EXAMPLES", "1")) > 1
-"""Whether every kind is tried everywhere, as `make soak` does; otherwise one of each way to a worker and back."""
 
 
 def column(kind: str, each: Callable[[Any], Any], returns: str) -> Callable[[Any], Column]:

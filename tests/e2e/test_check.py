@@ -130,7 +130,6 @@ def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka:
         assert path in found[name].why
 
 
-@pytest.mark.xfail(reason="neither the rewriting for lineage nor the engine's operators keep the line")
 def test_a_python_function_is_told_with_the_users_line(spark: Any, kafka: Kafka) -> None:
     lines = Path(__file__).read_text().splitlines()
     for name, finding in python_findings(kafka, by_three_functions).items():

@@ -1,10 +1,9 @@
 """The examples: what they write, and that batch, micro-batch and real time agree on generated records.
 
-``TAILRACE_EXAMPLES`` sets how many inputs are generated for each; `make soak` takes many.
+How many inputs are generated for each: see `generated.py`.
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,8 @@ import lightgbm as lgb
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import on_spark
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
@@ -24,7 +24,6 @@ from tailrace.testing import at, require_equal_modes, run
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "1"))
 
 STATEFUL = {"totals": ["card"], "per_minute": ["minute", "country"], "sliding": ["since"], "first_seen": []}
 """The columns that name a result of which only the last one counts."""
@@ -61,14 +60,7 @@ def test_every_example_is_listed_and_loads() -> None:
 def test_batch_micro_batch_and_real_time_agree(name: str) -> None:
     here = example(name)
 
-    # Without shrinking: every try takes seconds.
-    @settings(
-        max_examples=INPUTS,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @on_spark
     @given(rows)
     def agree(sent: list[Any]) -> None:
         output = require_equal_modes(here, sent, by=STATEFUL.get(name, ()), topics=MORE_TOPICS.get(name, ()))

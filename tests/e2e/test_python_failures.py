@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Kafka, wait_until
+from generated import SOAK
 from pyspark import cloudpickle
-from python_kinds import KINDS, MAP_KINDS, SOAK, doubling
+from python_kinds import KINDS, MAP_KINDS, doubling
 
 import tailrace as tr
 from tailrace.errors import UserCodeFailed

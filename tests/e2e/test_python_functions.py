@@ -1,9 +1,8 @@
 """Python functions mean in real time what they mean in batch and in micro-batches.
 
-``TAILRACE_EXAMPLES`` sets how many inputs are generated for each kind; `make soak` takes many.
+How many inputs are generated for each kind: see `generated.py`.
 """
 
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from conftest import Kafka
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import SOAK, on_spark
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from python_kinds import KINDS, MAP_KINDS, SOAK, doubling
+from python_kinds import KINDS, MAP_KINDS, doubling
 
 import tailrace as tr
 from tailrace.testing import require_equal_modes, run
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
-INPUTS = int(os.environ.get("TAILRACE_EXAMPLES", "1"))
 
 TYPES = {
     "flag": ("boolean", st.booleans()),
@@ -121,14 +120,7 @@ def every_column_through(kind: str, events: DataFrame) -> DataFrame:
 def test_every_type_there_and_back(kind: str) -> None:
     here = pipeline(lambda events: every_column_through(kind, events), SCHEMA)
 
-    # Without shrinking: every try takes seconds.
-    @settings(
-        max_examples=INPUTS,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @on_spark
     @given(rows)
     def agree(sent: list[Any]) -> None:
         assert len(require_equal_modes(here, sent).rows) == len(sent)

@@ -28,6 +28,7 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
         Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
     mapped = Frames(each["name"], with_short_ways(evaluate), told["alone"])
+    mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape()
 
     def run(message: bytes) -> Any:
@@ -80,6 +81,15 @@ class Frames:
             self._silent.clear()
             return made, self._closed(but=batch.num_rows)
         return made, 0
+
+    def begin(self) -> None:
+        """What the function does before its first batch, like loading a model, it does now."""
+        try:
+            self._pulling = pulling(self._call)
+        except MemoryError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
+            raise FunctionFailed.by(self._name, raised) from None
 
     def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.RecordBatch"]:
         if self._pulling is None and batch is not None:

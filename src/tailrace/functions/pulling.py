@@ -32,7 +32,7 @@ class Pulling(ABC):
         return made
 
     @abstractmethod
-    def _go_on(self, batch: Any) -> None:
+    def _go_on(self, *batch: Any) -> None:
         """Let the function go on with a batch until it asks for the next one, or ends."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Pulling(ABC):
 
 
 def pulling(call: Call) -> Pulling:
-    """A call that has not begun."""
+    """A call, up to where the function asks for its first batch."""
     try:
         return InGreenlet(call)
     except ImportError:  # a worker on another machine need not have it
@@ -69,12 +69,10 @@ class InGreenlet(Pulling):
         self._worker = greenlet.getcurrent()
         self._function = greenlet.greenlet(self._run)
         self._function.gr_context = contextvars.copy_context()
+        self._go_on()
 
-    def _go_on(self, batch: Any) -> None:
-        if not self._function:  # not begun: up to where it asks for the first batch
-            self._function.switch()
-        if self._function:
-            self._function.switch(batch)
+    def _go_on(self, *batch: Any) -> None:
+        self._function.switch(*batch)
         self.ended = self._function.dead
 
     def _wait(self) -> Any:
@@ -91,8 +89,8 @@ class InThread(Pulling):
         self._asked = False
         threading.Thread(target=self._run_to_end, name="function over an iterator", daemon=True).start()
 
-    def _go_on(self, batch: Any) -> None:
-        self._given.put(batch)
+    def _go_on(self, *batch: Any) -> None:
+        self._given.put(*batch)
         self.ended, raised = self._turn.get()
         if raised is not None:
             raise raised

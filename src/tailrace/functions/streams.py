@@ -18,6 +18,7 @@ def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
     """A function over an iterator, batch by batch."""
     (each,) = told["functions"]
     called = Streamed(ColumnFunction(told, each), told["alone"])
+    called.begin()
     read, answers = reader(told), Answers()
 
     def run(message: bytes) -> Any:
@@ -65,6 +66,15 @@ class Streamed:
             return self._one_by_one(failures)
         self._strike(sum(len(each) for each in made))
         return made
+
+    def begin(self) -> None:
+        """What the function does before its first batch, like loading a model, it does now."""
+        try:
+            self._pulling = pulling(self._function.over)
+        except MemoryError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
+            raise FunctionFailed.by(self._function.name, raised) from None
 
     def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.Array"]:
         if self._pulling is None and batch is not None:

@@ -96,9 +96,9 @@ def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
     """An operator or sink that Spark does not run in real time."""
     if _PYTHON_OPERATOR.search(found.group(0)):
         return QueryRefused(
-            f"query {name!r} calls a Python function, which Spark does not run in real time",
-            why="Spark's real-time mode takes built-in functions only",
-            fix="use functions of pyspark.sql.functions, or run it with --mode microbatch",
+            f"query {name!r} calls a Python function of a kind that does not run in real time",
+            why="@udf, @pandas_udf, arrow_udf, mapInPandas and mapInArrow do; functions on groups or tables do not",
+            fix="use one of those, or a function of pyspark.sql.functions, or run it with --mode microbatch",
             detail=text,
         )
     classes = re.findall(r"org\.apache\.[\w.$]*\.([\w$]+)", found.group(0))

@@ -4,7 +4,9 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -217,6 +219,20 @@ class TestStream:
         with pytest.raises(Exception, match="OSError: no model") as raised:
             self.run(broken, batch(1))
         assert type(raised.value).__name__ == FunctionFailed.__name__
+
+    def test_what_comes_before_the_first_batch_is_done_before_it_is_there(self, tmp_path: Path) -> None:
+        loaded = tmp_path / "loaded"
+
+        def scored(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            loaded.touch()
+            yield from batches
+
+        kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
+        half(told("stream", kind, scored, LongType(), alone=0, schema=SENT))
+        deadline = time.monotonic() + 10
+        while not loaded.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert loaded.exists()
 
     def test_memory_is_not_the_rows_affair(self) -> None:
         def hungry(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
