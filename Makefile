@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RESULTS := benchmarks/results
-MORE_KINDS := realtime-pandas-iter,realtime-arrow,realtime-map-pandas,realtime-map-arrow
+COMMA := ,
+KINDS := $(subst $() ,$(COMMA),$(addprefix realtime-,builtin udf udf-arrow pandas pandas-iter arrow map-pandas map-arrow))
 # The newest of the supported interpreters that is here; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -12,7 +13,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
-	bench-python bench-aggregate bench-lineage bench-static soak docs lock clean
+	bench-python bench-python-slow bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -61,10 +62,13 @@ bench-engines-warm: $(READY)  ## the keyed aggregate at 2,000/s when every engin
 		--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned \
 		--out $(RESULTS)/engines-warm
 
-bench-python: $(READY)  ## every kind of Python function against a built-in expression, PyFlink and Quix Streams; 30 minutes
-	@$(BIN)/tailrace bench engines --works python --rates 2000,8000 --burst 20000 --warmup 60 --seconds 15 --runs 1 \
-		--lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread,realtime-udf-arrow,$(MORE_KINDS) \
-		--out $(RESULTS)/python
+bench-python: $(READY)  ## every kind of Python function against a built-in expression, PyFlink and Quix Streams; 35 minutes
+	@$(BIN)/tailrace bench engines --works python --rates 2000,4000,8000 --burst 20000 --warmup 80 --seconds 15 --runs 1 \
+		--lanes $(KINDS),python-five,quix,pyflink-thread --out $(RESULTS)/python
+
+bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minutes each; an hour
+	@$(BIN)/tailrace bench engines --works python --rates 10 --warmup 40 --seconds 300 --runs 1 \
+		--lanes $(KINDS) --out $(RESULTS)/python-slow
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
 	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \

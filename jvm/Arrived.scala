@@ -41,7 +41,7 @@ private[tailrace] final class Arrived(
   private val handed = new ArrayDeque[Waiting]
 
   /**
-   * Whether a worker has a group that it has not answered. Rows that come meanwhile make up the next one, so that groups are
+   * Whether a worker has a group. Rows that come meanwhile make up the next one, so that groups are
    * the larger the busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
    */
   private var underWay = false
@@ -104,6 +104,9 @@ private[tailrace] final class Arrived(
     taken.toSeq
   }
 
+  /** Whether a worker has a group that it has not answered. */
+  def isUnderWay: Boolean = locked(underWay)
+
   /** How long ago the last group was handed to a worker. */
   def sinceHandedNs: Long = locked(System.nanoTime() - handedNs)
 
@@ -134,6 +137,9 @@ private[tailrace] final class Arrived(
       None
     }
   }
+
+  /** Whether there will be no more rows because whoever makes them has failed: a worker has nothing to do with it. */
+  def hasFailed: Boolean = locked(failure.isDefined)
 
   /** Whether a worker has rows that cannot be handed to another one any more. */
   def isForgetful: Boolean = locked(forgotten > 0)

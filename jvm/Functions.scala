@@ -41,7 +41,7 @@ private[tailrace] trait Answer {
 
 /**
  * Python functions over the rows of a partition, by Spark's own workers. What has arrived is sent at once, never more is
- * waited for; results are read by another thread than the one that awaits rows.
+ * waited for; rows are awaited by another thread than the one that reads results.
  */
 private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => Iterator[Any]) with Serializable {
 
@@ -105,7 +105,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val sent = messages(context)
     val groups = feed.groups.map(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
     val end = Iterator(()).filter(_ => iterates && feed.isLast).map(_ => sent.end)
-    new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process)
+    new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
       .run(groups ++ end, context)
       .flatMap(sent.answers)
   }

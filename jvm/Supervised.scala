@@ -82,7 +82,7 @@ private[tailrace] final class Supervised[A](
   private def isLate: Boolean = arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
-    case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful => false
+    case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful || arrived.hasFailed => false
     case _: TaskKilledException => false
     case raised: PythonException => raised.getMessage.contains("MemoryError")
     case _ => hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])

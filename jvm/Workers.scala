@@ -1,12 +1,12 @@
 package org.apache.spark.sql.execution.python.tailrace
 
-import java.{util => ju}
-import java.io.DataInputStream
-import java.nio.channels.ClosedChannelException
+import java.io.{BufferedInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, InputStream}
+import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.{SparkEnv, TaskContext}
-import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonWorker, PythonWorkerHandle}
+import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonRDD, PythonWorker, PythonWorkerHandle}
+import org.apache.spark.api.python.SpecialLengths.END_OF_DATA_SECTION
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.PythonUDFRunner
 
@@ -24,17 +24,26 @@ private[tailrace] final class WorkerProcess {
   }
 }
 
-/** One of Spark's own workers that takes objects and answers each before it takes the next. */
+/**
+ * One of Spark's own workers, which takes objects and answers each before it takes the next.
+ *
+ * The task's thread does both: it sends an object where it would have to wait for an answer that nobody has been asked for.
+ * Spark's own ways are to send as much as the worker takes, for which the next object is awaited while an answer is there to
+ * be read, or to send from another thread, which has to be woken for every object.
+ *
+ * @param isAnswered whether every object that was sent has been answered
+ */
 private[tailrace] final class MessageWorker(
     function: ChainedPythonFunctions,
     metrics: Map[String, SQLMetric],
     artifacts: Option[String],
     process: WorkerProcess,
-    // Parameters, because Spark reads them while its own part of this object is made. Its smallest buffer: what has arrived
-    // leaves at once, whatever its size.
+    isAnswered: () => Boolean,
+    // Parameters, because Spark reads them while its own part of this object is made. Its smallest buffer: what a worker has
+    // made leaves at once, whatever its size.
     override val bufferSize: Int = 4,
     override val batchSizeForPythonUDF: Int = 1,
-    override protected val pipelinedEnabled: Boolean = true)
+    override protected val pipelinedEnabled: Boolean = false)
     extends PythonUDFRunner(
       Seq((function, 0L)),
       PythonEvalType.SQL_BATCHED_UDF,
@@ -43,14 +52,41 @@ private[tailrace] final class MessageWorker(
       artifacts,
       None) {
 
-  // The JVM reads answers while it writes, but a worker that only takes the next object when it is done needs no second thread.
-  override val envVars: ju.Map[String, String] = new ju.HashMap[String, String](function.funcs.head.envVars) {
-    override def put(key: String, value: String): String =
-      if (key == "SPARK_PIPELINED_UDF") null else super.put(key, value)
-  }
+  def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
+    compute(messages, context.partitionId(), context)
+
+  protected override def newWriter(
+      env: SparkEnv,
+      worker: PythonWorker,
+      messages: Iterator[Array[Byte]],
+      partition: Int,
+      context: TaskContext): Writer =
+    new Writer(env, worker, messages, partition, context) {
+      private var opening: Array[Byte] = _
+
+      /** Spark's stream, which is not used, opens, too; what is to be sent is made once: it is noted which broadcasts are known. */
+      override def open(out: DataOutputStream): Unit = {
+        if (opening == null) {
+          val made = new ByteArrayOutputStream
+          super.open(new DataOutputStream(made))
+          opening = made.toByteArray
+        }
+        out.write(opening)
+      }
+
+      protected override def writeCommand(out: DataOutputStream): Unit = writeUDF(out)
+
+      override def writeNextInputToStream(out: DataOutputStream): Boolean = {
+        val before = out.size()
+        val isMore = PythonRDD.writeNextElementToStream(messages, out)
+        if (!isMore) out.writeInt(END_OF_DATA_SECTION)
+        metrics("pythonDataSent") += out.size() - before
+        isMore
+      }
+    }
 
   protected override def newReaderIterator(
-      stream: DataInputStream,
+      unused: DataInputStream,
       writer: Writer,
       startTime: Long,
       env: SparkEnv,
@@ -59,23 +95,51 @@ private[tailrace] final class MessageWorker(
       releasedOrClosed: AtomicBoolean,
       context: TaskContext): Iterator[Array[Byte]] = {
     process.is(worker, handle)
+    val stream = new DataInputStream(new BufferedInputStream(new InStep(worker, writer), MessageWorker.ReadAtOnce))
     super.newReaderIterator(stream, writer, startTime, env, worker, handle, releasedOrClosed, context)
   }
 
-  def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
-    begin(messages, context, MessageWorker.MostClosed)
+  /** What a worker answers; before it is waited for, it is sent something to answer. */
+  private final class InStep(worker: PythonWorker, writer: Writer) extends InputStream {
+    private val bytes = new ByteArrayOutputStream
+    private val out = new DataOutputStream(bytes)
+    private var isOpen = false
+    private var isMore = true
 
-  /**
-   * Spark interrupts the thread that writes when a task ends. If that is still inside its last write, Java closes the worker's
-   * channel, although the worker may wait for its next task by then. Whoever takes it finds out; the one after it is taken then.
-   */
-  private def begin(messages: Iterator[Array[Byte]], context: TaskContext, left: Int): Iterator[Array[Byte]] =
-    try compute(messages, context.partitionId(), context)
-    catch { case _: ClosedChannelException if left > 0 => begin(messages, context, left - 1) }
+    override def read(): Int = {
+      val one = new Array[Byte](1)
+      if (read(one, 0, 1) < 0) -1 else one(0) & 0xff
+    }
+
+    override def read(into: Array[Byte], from: Int, most: Int): Int = {
+      if (!isOpen) open()
+      if (isMore && isAnswered()) {
+        isMore = writer.writeNextInputToStream(out)
+        if (!isMore) writer.close(out)
+        send()
+      }
+      worker.channel.read(ByteBuffer.wrap(into, from, most))
+    }
+
+    /** The worker gets its functions before there is a row, so that it loads them meanwhile. */
+    private def open(): Unit = {
+      worker.selectionKey.cancel()
+      worker.selector.close()
+      worker.channel.configureBlocking(true)
+      worker.refresh()
+      isOpen = true
+      writer.open(out)
+      send()
+    }
+
+    private def send(): Unit = {
+      val sent = ByteBuffer.wrap(bytes.toByteArray)
+      bytes.reset()
+      while (sent.hasRemaining) worker.channel.write(sent)
+    }
+  }
 }
 
 private[tailrace] object MessageWorker {
-
-  /** More workers than that are not closed by chance. */
-  private val MostClosed = 64
+  private val ReadAtOnce = 65536
 }
