@@ -1,15 +1,17 @@
 package org.apache.spark.sql.execution.python.tailrace
 
 import java.util.ArrayDeque
+import java.util.concurrent.TimeUnit.MILLISECONDS
 import java.util.concurrent.locks.ReentrantLock
 
 import scala.collection.mutable
 
 import org.apache.spark.TaskContext
-import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.util.UninterruptibleThread
 
 /** A row on its way to a Python worker and back. */
-private[tailrace] final class Waiting(val row: InternalRow, val arrivedNs: Long) {
+private[tailrace] final class Waiting(val row: UnsafeRow, val arrivedNs: Long) {
   var handedNs = 0L
 
   /** How often it went to a worker all by itself, because one had ended over it. */
@@ -27,7 +29,7 @@ private[tailrace] final class Waiting(val row: InternalRow, val arrivedNs: Long)
  * @param mostKept so many unanswered rows are kept; a function that never answers would otherwise take all memory
  */
 private[tailrace] final class Arrived(
-    rows: Iterator[InternalRow],
+    rows: Iterator[UnsafeRow],
     context: TaskContext,
     limit: Int,
     mostKept: Int) {
@@ -37,6 +39,7 @@ private[tailrace] final class Arrived(
   private val change = lock.newCondition()
   private val space = lock.newCondition()
   private val fresh = new ArrayDeque[Waiting]
+  private var freshBytes = 0L
   private val again = new ArrayDeque[Waiting]
   private val handed = new ArrayDeque[Waiting]
 
@@ -45,52 +48,43 @@ private[tailrace] final class Arrived(
    * the larger the busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
    */
   private var underWay = false
+
+  /** Whether what is under way is about no row. */
+  private var asked = false
+
   /** Unanswered rows that were not kept. */
   private var forgotten = 0
   private var ended = false
   private var failure: Option[Throwable] = None
   private var handedNs = 0L
-  private val pump = new Thread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
+  // Of this kind, because Kafka's consumer must not be interrupted in the middle of something, and knows it so.
+  private val pump = new UninterruptibleThread(() => await(), s"rows for Python, task ${context.taskAttemptId()}")
 
   // It runs before the listeners of what the rows come from, which free what a row may still be read from.
   context.addTaskCompletionListener[Unit] { _ =>
     pump.interrupt()
-    pump.join()
+    joinPump()
   }
   pump.setDaemon(true)
   pump.start()
 
-  /** Groups for one worker; closed when that worker has ended. */
-  final class Feed {
-    private var open = true
+  /** Groups of what has arrived, one row at least in each, until the last. The next one is awaited when the last is answered. */
+  def groups: Iterator[Seq[Waiting]] = Iterator.continually(next()).takeWhile(_.isDefined).flatten
 
-    /** Groups of what has arrived, one row at least in each, until the last; fewer where it is closed. */
-    def groups: Iterator[Seq[Waiting]] = Iterator.continually(next()).takeWhile(_.isDefined).flatten
-
-    /** Whether there are no more groups for any worker. Whoever asks tells the worker, and awaits what it answers. */
-    def isLast: Boolean = locked {
-      val last = open && ended && fresh.isEmpty && again.isEmpty
-      if (last) begin()
-      last
+  private def next(): Option[Seq[Waiting]] = locked {
+    while (underWay || (again.isEmpty && fresh.isEmpty && !ended)) change.await()
+    if (!again.isEmpty) Some(handAlone())
+    else if (!fresh.isEmpty) Some(hand())
+    else {
+      failure.foreach(throw _)
+      None
     }
+  }
 
-    private def next(): Option[Seq[Waiting]] = locked {
-      while (!isNext) change.await()
-      if (!open) None
-      else if (!again.isEmpty) Some(handAlone())
-      else if (!fresh.isEmpty) Some(hand())
-      else {
-        failure.foreach(throw _)
-        None
-      }
-    }
-
-    def close(): Unit = locked {
-      open = false
-      change.signalAll()
-    }
-
-    private def isNext: Boolean = !open || (!underWay && (!again.isEmpty || !fresh.isEmpty || ended))
+  /** A worker is asked something that is about no row. */
+  def ask(): Unit = locked {
+    begin()
+    asked = true
   }
 
   /** The last group is answered, and so are so many of the rows that were not: these, in order. */
@@ -121,8 +115,11 @@ private[tailrace] final class Arrived(
     if (at >= forgotten && all.hasNext) Some(all.next()) else None
   }
 
-  /** How long a worker has had a group without answering it. */
-  def unansweredForNs: Long = locked(if (underWay) System.nanoTime() - handedNs else 0L)
+  /** Whether a worker takes longer over a group than it may; for loading and ending it has a minute at least. */
+  def isLate(limitMs: Long): Boolean = locked {
+    val mayTakeMs = if (asked) math.max(limitMs, LeastToLoadMs) else limitMs
+    underWay && System.nanoTime() - handedNs > MILLISECONDS.toNanos(mayTakeMs)
+  }
 
   /**
    * A worker has ended: its rows are to be handed to the next one. Where it was over a single row that has been tried alone
@@ -156,7 +153,12 @@ private[tailrace] final class Arrived(
 
   private def hand(): Seq[Waiting] = {
     val group = new mutable.ArrayBuffer[Waiting](math.min(limit, fresh.size))
-    while (group.length < limit && !fresh.isEmpty) group += fresh.poll()
+    var bytes = 0L
+    while (group.length < limit && bytes < MostBytes && !fresh.isEmpty) {
+      group += fresh.poll()
+      bytes += group.last.row.getSizeInBytes
+    }
+    freshBytes -= bytes
     space.signal()
     handOver(group.toSeq)
   }
@@ -177,6 +179,7 @@ private[tailrace] final class Arrived(
   private def begin(): Unit = {
     handedNs = System.nanoTime()
     underWay = true
+    asked = false
   }
 
   private def await(): Unit = {
@@ -200,9 +203,20 @@ private[tailrace] final class Arrived(
     } finally TaskContext.unset()
   }
 
-  private def arrive(row: InternalRow): Unit = locked {
-    while (fresh.size >= Capacity) space.await()
+  /** Also where the task's own thread is interrupted, which it stays: nobody may read any more when this returns. */
+  private def joinPump(): Unit = {
+    var interrupted = false
+    while (pump.isAlive) {
+      try pump.join()
+      catch { case _: InterruptedException => interrupted = true }
+    }
+    if (interrupted) Thread.currentThread().interrupt()
+  }
+
+  private def arrive(row: UnsafeRow): Unit = locked {
+    while (fresh.size >= Capacity || freshBytes >= MostBytes) space.await()
     fresh.add(new Waiting(row, System.nanoTime()))
+    freshBytes += row.getSizeInBytes
     if (!underWay) change.signal() // otherwise an answer is awaited
   }
 
@@ -217,4 +231,9 @@ private[tailrace] object Arrived {
 
   /** So many rows may wait: enough for the largest useful group, little enough to push back where Python is slow. */
   private val Capacity = 8192
+
+  private val LeastToLoadMs = 60000L
+
+  /** Rows that are large are fewer, in a group and waiting for one. */
+  private val MostBytes = 16L << 20
 }

@@ -70,7 +70,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   override def apply(objects: Iterator[Any]): Iterator[Any] = {
     val context = TaskContext.get()
     val toUnsafe = UnsafeProjection.create(facts.read.map(_.dataType).toArray)
-    val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy(): InternalRow)
+    val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy())
     results(new Arrived(rows, context, limit, mostKept), context)
   }
 
@@ -84,30 +84,42 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   }
 
   /** An answer to each group of rows, by a worker, and by the next one where it ends. */
-  protected def answers(arrived: Arrived, context: TaskContext): Iterator[Answer] = {
-    val failed = new Failed
+  protected def answers(arrived: Arrived, context: TaskContext, failed: Failed): Iterator[Answer] = {
+    val project = UnsafeProjection.create(inputs, facts.read)
+    project.initialize(context.partitionId())
+    val sent = messages(context)
     new Supervised[Answer](
       arrived,
       context,
       facts.run.limitMs,
-      (feed, process) => answersOfOne(arrived, feed, process, context),
+      process => answersOfOne(arrived, process, context, sent, project),
       () => names.foreach(name => facts.run.costs.count(name)(_.replaced += 1)),
       (row, why) => failed.handle(Failure(names.mkString(", "), why, ""), row))
   }
 
   private def answersOfOne(
       arrived: Arrived,
-      feed: Arrived#Feed,
       process: WorkerProcess,
-      context: TaskContext): Iterator[Answer] = {
-    val project = UnsafeProjection.create(inputs, facts.read)
-    project.initialize(context.partitionId())
-    val sent = messages(context)
-    val groups = feed.groups.map(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
-    val end = Iterator(()).filter(_ => iterates && feed.isLast).map(_ => sent.end)
+      context: TaskContext,
+      sent: Messages,
+      project: UnsafeProjection): Iterator[Answer] = {
+    // What it takes to load the functions is not the first rows' affair, nor is it when that fails.
+    val hello = asked(arrived, sent.hello)
+    val groups = arrived.groups.map(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
+    val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
     new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
-      .run(groups ++ end, context)
-      .flatMap(sent.answers)
+      .run(hello ++ groups ++ end, context)
+      .flatMap { message =>
+        val found = sent.answers(message)
+        if (found.isEmpty) arrived.answered(0)
+        found
+      }
+  }
+
+  /** A message that is about no row, made when it is its turn. */
+  private def asked(arrived: Arrived, message: => Array[Byte]): Iterator[Array[Byte]] = Iterator(()).map { _ =>
+    arrived.ask()
+    message
   }
 
   /** Does what the pipeline wants with the records of rows that failed. */
@@ -165,7 +177,7 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
     val joined = new JoinedRow
     val output = UnsafeProjection.create(facts.output, facts.output)
     val failed = new Failed
-    answers(arrived, context).flatMap { answer =>
+    val results = answers(arrived, context, failed).flatMap { answer =>
       val rows = arrived.answered(answer.size)
       count(arrived, rows, answer.pythonNs)
       rows.iterator.zipWithIndex.flatMap { case (waiting, at) =>
@@ -176,6 +188,10 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
           case None => Some(output(joined(waiting.row, answer.result(at))): InternalRow)
         }
       }
+    }
+    results ++ {
+      require(arrived.unanswered(0).isEmpty, "a Python worker ended well without an answer to every row")
+      Iterator.empty
     }
   }
 }
@@ -255,6 +271,7 @@ private[sql] class MapFunction(
       "way" -> "frames",
       "kind" -> evalType,
       "alone" -> alone,
+      "must_fail" -> facts.run.failed.deadLetters.isEmpty,
       "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes),
       "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, makes).told).asJava),
     Seq(mapped))
@@ -265,7 +282,7 @@ private[sql] class MapFunction(
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(facts.output, facts.output)
     val failed = new Failed
-    answers(arrived, context).flatMap { answer =>
+    answers(arrived, context, failed).flatMap { answer =>
       answer.failed.foreach { case (at, failure) =>
         val row = arrived.unanswered(at).getOrElse(throw new IllegalStateException(failure))
         failed.handle(Failure.read(failure), row)

@@ -29,6 +29,9 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, Column
 private[tailrace] trait Messages {
   def of(rows: Iterator[InternalRow]): Array[Byte]
 
+  /** Asks whether the functions are loaded. */
+  def hello: Array[Byte]
+
   /** What tells a function over an iterator that there are no more groups. */
   def end: Array[Byte]
 
@@ -36,8 +39,9 @@ private[tailrace] trait Messages {
 
   private val unpickler = new Unpickler
 
-  final def answers(message: Array[Byte]): Iterator[Answer] =
-    unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.iterator.map(answer)
+  /** None to a greeting. */
+  final def answers(message: Array[Byte]): Seq[Answer] =
+    unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.filter(_ != null).map(answer).toSeq
 }
 
 /** What every answer has beside results: what went wrong with which row, and how long each function took. */
@@ -68,6 +72,8 @@ private[tailrace] final class PickledMessages(schema: StructType, results: Seq[D
   private def toJava(row: InternalRow): Any =
     if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
     else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
+
+  override def hello: Array[Byte] = of(Iterator.empty)
 
   override def end: Array[Byte] = throw new IllegalStateException("no pickled function takes an iterator")
 
@@ -113,7 +119,9 @@ private[tailrace] final class ArrowMessages(
     }
   }
 
-  override def end: Array[Byte] = pickled(Array.emptyByteArray)
+  override def hello: Array[Byte] = pickled(Array.emptyByteArray)
+
+  override def end: Array[Byte] = pickled(Array(0.toByte))
 
   override def answer(parts: Array[Any]): Answer = {
     Option(parts(3).asInstanceOf[Array[Byte]]).foreach(begin)

@@ -20,16 +20,14 @@ private[tailrace] final class Supervised[A](
     arrived: Arrived,
     context: TaskContext,
     limitMs: Long,
-    start: (Arrived#Feed, WorkerProcess) => Iterator[A],
+    start: WorkerProcess => Iterator[A],
     replaced: () => Unit,
     blame: (Waiting, String) => Unit)
     extends Iterator[A] {
   import Supervised._
 
-  private var process: WorkerProcess = _
-  private var feed: Arrived#Feed = _
+  @volatile private var process: WorkerProcess = _
   private var answers: Iterator[A] = _
-  @volatile private var hung = false
 
   /** Workers that ended one after the other without an answer of any. */
   private var barren = 0
@@ -60,15 +58,12 @@ private[tailrace] final class Supervised[A](
   }
 
   private def begin(): Unit = {
-    hung = false
     process = new WorkerProcess
-    feed = new arrived.Feed
-    answers = start(feed, process)
+    answers = start(process)
   }
 
   private def replace(): Unit = {
-    val late = hung || isLate
-    feed.close()
+    val late = process.hung || isLate
     process.end()
     val blamed = arrived.takeBack(if (late) HungAttempts else EndedAttempts)
     val why =
@@ -79,24 +74,26 @@ private[tailrace] final class Supervised[A](
     begin()
   }
 
-  private def isLate: Boolean = arrived.unansweredForNs > TimeUnit.MILLISECONDS.toNanos(limitMs)
+  private def isLate: Boolean = arrived.isLate(limitMs)
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
     case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful || arrived.hasFailed => false
     case _: TaskKilledException => false
     case raised: PythonException => raised.getMessage.contains("MemoryError")
-    case _ => hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
+    case _ => process.hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
   }
 
   private def causes(thrown: Throwable): Iterator[Throwable] =
     Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20)
 
   private def watchEvery(periodMs: Long): ScheduledFuture[_] = Watch.scheduleWithFixedDelay(
-    () =>
-      if (!hung && isLate) {
-        hung = true
-        process.end()
-      },
+    () => {
+      val watched = process // before it is asked how long it takes: the next one has had no time yet
+      if (!watched.hung && isLate) {
+        watched.hung = true
+        watched.end()
+      }
+    },
     periodMs,
     periodMs,
     TimeUnit.MILLISECONDS)

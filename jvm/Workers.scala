@@ -9,10 +9,14 @@ import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, Pyth
 import org.apache.spark.api.python.SpecialLengths.END_OF_DATA_SECTION
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.PythonUDFRunner
+import org.apache.spark.sql.internal.SQLConf
 
 /** The process that Spark's runner talks to: known once it has been started. */
 private[tailrace] final class WorkerProcess {
   @volatile private var known: Option[(PythonWorker, Option[PythonWorkerHandle])] = None
+
+  /** Whether it was ended because it took too long. */
+  @volatile var hung = false
 
   def is(worker: PythonWorker, handle: Option[PythonWorkerHandle]): Unit = known = Some((worker, handle))
 
@@ -52,6 +56,9 @@ private[tailrace] final class MessageWorker(
       artifacts,
       None) {
 
+  // Of the user's functions, which the Python half tells of; a second profiler around it would be in their way.
+  override def runnerConf: Map[String, String] = super.runnerConf - SQLConf.PYTHON_UDF_PROFILER.key
+
   def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
     compute(messages, context.partitionId(), context)
 
@@ -77,10 +84,8 @@ private[tailrace] final class MessageWorker(
       protected override def writeCommand(out: DataOutputStream): Unit = writeUDF(out)
 
       override def writeNextInputToStream(out: DataOutputStream): Boolean = {
-        val before = out.size()
         val isMore = PythonRDD.writeNextElementToStream(messages, out)
         if (!isMore) out.writeInt(END_OF_DATA_SECTION)
-        metrics("pythonDataSent") += out.size() - before
         isMore
       }
     }
@@ -135,6 +140,7 @@ private[tailrace] final class MessageWorker(
     private def send(): Unit = {
       val sent = ByteBuffer.wrap(bytes.toByteArray)
       bytes.reset()
+      metrics("pythonDataSent") += sent.remaining()
       while (sent.hasRemaining) worker.channel.write(sent)
     }
   }

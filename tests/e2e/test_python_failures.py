@@ -5,15 +5,17 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 from conftest import Kafka, wait_until
 from generated import SOAK
 from pyspark import cloudpickle
+from pyspark.sql import functions as F
 from python_kinds import KINDS, MAP_KINDS, doubling
 
 import tailrace as tr
@@ -114,6 +116,23 @@ def test_a_function_that_gives_nothing_forgets_what_it_had() -> None:
 
     here = pipeline(lambda rows: rows.mapInPandas(swallowed, "a long"))
     assert run(here, [{"a": number} for number in range(5000)]).rows == []
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_query_before_there_is_a_record(kafka: Kafka, tmp_path: Path) -> None:
+    def scored(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        raise OSError("no such model")
+        yield from batches
+
+    here = tr.Pipeline(
+        f"unloaded-{secrets.token_hex(4)}",
+        tr.KafkaSource(kafka.topic("in", 1), "a long"),
+        lambda rows: rows.select(F.pandas_udf(scored, "long")("a").alias("a")),
+        tr.KafkaSink(kafka.topic("out", 1)),
+    )
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint") as running:
+        running.wait(60)
+        with pytest.raises(UserCodeFailed, match="no such model"):
+            running.raise_if_failed()
 
 
 def test_a_record_that_takes_all_memory() -> None:

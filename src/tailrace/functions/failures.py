@@ -36,4 +36,6 @@ def described(name: str, raised: BaseException) -> str:
 
 
 def _is_users(file: str) -> bool:
-    return not file.startswith(_OWN_FOLDER) and f"{os.sep}pyspark{os.sep}" not in file and "pyspark.zip" not in file
+    import pyspark
+
+    return not file.startswith((_OWN_FOLDER, str(Path(pyspark.__file__).parent) + os.sep))

@@ -5,17 +5,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tailrace.functions.failures import FunctionFailed, described
+from tailrace.functions.failures import described
+from tailrace.functions.iterated import Iterated
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
 from tailrace.functions.plain import with_short_ways
-from tailrace.functions.pulling import Pulling, pulling
+from tailrace.functions.pulling import Call
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEPT_BACK = 16
-"""So many batches may a function take before it makes something of the first, and have them back when it raises."""
+_MOST_HELD = 81_920
+"""So many rows may a function take without making anything of them, and have them back when it raises."""
 
 
 def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
@@ -27,84 +28,75 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
         Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
-    mapped = Frames(each["name"], with_short_ways(evaluate), told["alone"])
+    mapped = Frames(each["name"], _flat(with_short_ways(evaluate)), told["alone"], must_fail=told["must_fail"])
     mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape()
 
     def run(message: bytes) -> Any:
         began = time.perf_counter_ns()
         failures: dict[int, str] = {}
-        made, done = mapped.over(read(message), failures)
+        made = mapped.over(read(message), failures)
         spent = time.perf_counter_ns() - began
-        return answers.of(shape.of(made), failures, [spent], done)
+        return answers.of(shape.of(made), failures, [spent], mapped.done())
 
     return run
 
 
-class Frames:
-    """A function over batches of whole rows, and the rows that it may still make something of.
+def _flat(evaluate: Callable[..., Any]) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+    """Spark's evaluation, whose batches have all columns in one."""
+    from pyspark.sql.conversion import ArrowBatchTransformer
 
-    Whether a function keeps rows back cannot be known: those of the last batch of which it made something stay open,
-    as long as it lives. After an exception it is called anew, and each row of what it had made nothing of is tried
-    alone. The first `alone` batches are tried so, too: a worker has ended over one of them.
-    """
-
-    def __init__(self, name: str, evaluate: Callable[..., Any], alone: int) -> None:
-        self._name = name
-        self._evaluate = evaluate
-        self._alone = alone
-        self._pulling: Pulling | None = None
-        self._open = 0
-        self._silent: deque[pa.RecordBatch] = deque(maxlen=_KEPT_BACK)
-
-    def over(self, batch: "pa.RecordBatch | None", failures: dict[int, str]) -> tuple[list["pa.RecordBatch"], int]:
-        """What the function makes before it asks for the next batch, and how many of the open rows are done with."""
-        if batch is not None:
-            self._open += batch.num_rows
-            self._silent.append(batch)
-        if batch is not None and self._alone > 0:
-            self._alone -= 1
-            return self._one_by_one(failures), self._closed(but=0)
-        try:
-            made = self._pulled(batch)
-        except MemoryError:
-            raise
-        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-            begun = self._pulling is not None and self._pulling.begun
-            self._pulling = None
-            if not begun or not self._silent:
-                raise FunctionFailed.by(self._name, raised) from None
-            return self._one_by_one(failures), self._closed(but=0)
-        if batch is None or self._pulling is None or self._pulling.ended:
-            return made, self._closed(but=0)
-        if made:
-            self._silent.clear()
-            return made, self._closed(but=batch.num_rows)
-        return made, 0
-
-    def begin(self) -> None:
-        """What the function does before its first batch, like loading a model, it does now."""
-        try:
-            self._pulling = pulling(self._call)
-        except MemoryError:
-            raise
-        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
-            raise FunctionFailed.by(self._name, raised) from None
-
-    def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.RecordBatch"]:
-        if self._pulling is None and batch is not None:
-            self._pulling = pulling(self._call)
-        return self._pulling.take(batch) if self._pulling is not None else []
-
-    def _call(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        from pyspark.sql.conversion import ArrowBatchTransformer
-
-        for made in self._evaluate(0, map(ArrowBatchTransformer.wrap_struct, batches)):
+    def call(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for made in evaluate(0, map(ArrowBatchTransformer.wrap_struct, batches)):
             yield ArrowBatchTransformer.flatten_struct(made)
 
+    return call
+
+
+class Frames(Iterated):
+    """A function over batches of whole rows.
+
+    Whether it keeps rows back cannot be known: those of the last batch of which it made something stay open, and all
+    after it, of which it made nothing; these are held, to be tried again. Where one that has raised does not fail on
+    any of them, it may have kept back others.
+    """
+
+    def __init__(self, name: str, call: Call, alone: int, *, must_fail: bool) -> None:
+        super().__init__(name, call, alone)
+        self._fails = must_fail
+        self._open = 0
+        self._done = 0
+        self._held: deque[pa.RecordBatch] = deque()
+        self._rows_held = 0
+        self._forgot = False
+
+    def done(self) -> int:
+        """How many of the open rows were closed since this was asked last."""
+        done, self._done = self._done, 0
+        return done
+
+    def _hold(self, batch: "pa.RecordBatch") -> None:
+        self._open += batch.num_rows
+        self._held.append(batch)
+        self._rows_held += batch.num_rows
+        while self._rows_held > _MOST_HELD:
+            self._rows_held -= self._held.popleft().num_rows
+            self._forgot = True
+
+    def _note(self, batch: "pa.RecordBatch | None", made: list["pa.RecordBatch"]) -> None:
+        if batch is None or self._wants_no_more:
+            self._close(but=0)
+        elif any(each.num_rows for each in made):
+            self._close(but=batch.num_rows)
+
+    def _knows_all(self) -> bool:
+        return bool(self._held) and not self._forgot
+
+    def _must_fail(self) -> bool:
+        return self._fails
+
     def _one_by_one(self, failures: dict[int, str]) -> list["pa.RecordBatch"]:
-        """What the function makes of each row in a call of its own, and what went wrong with which."""
-        rows = [batch.slice(at, 1) for batch in self._silent for at in range(batch.num_rows)]
+        rows = [batch.slice(at, 1) for batch in self._held for at in range(batch.num_rows)]
         made: list[pa.RecordBatch] = []
         for at, row in enumerate(rows, start=self._open - len(rows)):
             try:
@@ -112,14 +104,16 @@ class Frames:
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                failures[at] = described(self._name, raised)
-        self._silent.clear()
+                failures[at] = described(self.name, raised)
+        self._close(but=0)
         return made
 
-    def _closed(self, *, but: int) -> int:
-        """How many open rows are done with, where so many remain."""
-        done, self._open = self._open - but, but
-        return done
+    def _close(self, *, but: int) -> None:
+        """All open rows are done with but the last ones; nothing is held any more."""
+        self._done += self._open - but
+        self._open = but
+        self._held.clear()
+        self._rows_held, self._forgot = 0, False
 
 
 class Shape:
@@ -145,5 +139,7 @@ class Shape:
             self._schema = made.schema
         if made.schema == self._schema:
             return made
+        if made.schema.names != self._schema.names:
+            raise ValueError(f"a batch has the columns {made.schema.names}, those before had {self._schema.names}")
         columns = [column.cast(field.type) for column, field in zip(made.columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

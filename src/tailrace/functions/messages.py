@@ -7,12 +7,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+END = b"\0"
+"""There are no more batches."""
+
+
 def reader(told: Mapping[str, Any]) -> "Callable[[bytes], pa.RecordBatch | None]":
-    """Reads messages; what is empty is no batch, but tells that there are no more."""
+    """Reads batches; None after the last."""
     import pyarrow as pa
 
     schema = pa.ipc.read_schema(pa.py_buffer(bytes(told["schema"])))
-    return lambda message: pa.ipc.read_record_batch(pa.py_buffer(message), schema) if message else None
+    return lambda message: None if message == END else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 
 class Answers:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.functions.columns import ColumnFunction
-from tailrace.functions.failures import FunctionFailed
+from tailrace.functions.iterated import Iterated
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.pulling import Pulling, pulling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,62 +33,32 @@ def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
     return run
 
 
-class Streamed:
-    """A function over an iterator, and the rows that it has not answered.
-
-    After an exception each of those is tried in a call of its own, and the function is called anew for what comes. The
-    first `alone` batches are tried so, too: a worker has ended over one of them.
-    """
+class Streamed(Iterated):
+    """A function that makes one result of each row, in order: those that it has not answered are held."""
 
     def __init__(self, function: ColumnFunction, alone: int) -> None:
+        super().__init__(function.name, function.over, alone)
         self._function = function
-        self._alone = alone
-        self._pulling: Pulling | None = None
         self._unanswered: deque[pa.RecordBatch] = deque()
 
-    def over(self, batch: "pa.RecordBatch | None", failures: dict[int, str]) -> list["pa.Array"]:
-        """The results for the first of the unanswered rows; where there are no more batches, for all of them."""
-        if batch is not None:
-            self._unanswered.append(batch)
-        if batch is not None and self._alone > 0:
-            self._alone -= 1
-            return self._one_by_one(failures)
-        try:
-            made = self._pulled(batch)
-        except MemoryError:
-            raise
-        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-            begun = self._pulling is not None and self._pulling.begun
-            self._pulling = None
-            if not begun or not self._unanswered:
-                raise FunctionFailed.by(self._function.name, raised) from None
-            return self._one_by_one(failures)
-        self._strike(sum(len(each) for each in made))
-        return made
+    def _hold(self, batch: "pa.RecordBatch") -> None:
+        self._unanswered.append(batch)
 
-    def begin(self) -> None:
-        """What the function does before its first batch, like loading a model, it does now."""
-        try:
-            self._pulling = pulling(self._function.over)
-        except MemoryError:
-            raise
-        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
-            raise FunctionFailed.by(self._function.name, raised) from None
-
-    def _pulled(self, batch: "pa.RecordBatch | None") -> list["pa.Array"]:
-        if self._pulling is None and batch is not None:
-            self._pulling = pulling(self._function.over)
-        return self._pulling.take(batch) if self._pulling is not None else []
-
-    def _one_by_one(self, failures: dict[int, str]) -> list["pa.Array"]:
-        made = self._function.one_by_one(self._unanswered, failures)
-        self._unanswered.clear()
-        return made
-
-    def _strike(self, count: int) -> None:
-        """The first rows are answered."""
+    def _note(self, batch: "pa.RecordBatch | None", made: list["pa.Array"]) -> None:  # noqa: ARG002
+        count = sum(len(each) for each in made)
         while count > 0 and self._unanswered:
             first = self._unanswered.popleft()
             if first.num_rows > count:
                 self._unanswered.appendleft(first.slice(count))
             count -= first.num_rows
+
+    def _knows_all(self) -> bool:
+        return bool(self._unanswered)
+
+    def _must_fail(self) -> bool:
+        return False  # every row has its result
+
+    def _one_by_one(self, failures: dict[int, str]) -> list["pa.Array"]:
+        made = self._function.one_by_one(self._unanswered, failures)
+        self._unanswered.clear()
+        return made

@@ -18,6 +18,7 @@ from pyspark.util import PythonEvalType
 
 from tailrace.functions import pickled_half
 from tailrace.functions.failures import FunctionFailed
+from tailrace.functions.messages import END
 
 CONF = {"spark.sql.session.timeZone": "UTC"}
 SCHEMA = pa.schema([("_0", pa.int64())])
@@ -54,7 +55,7 @@ SENT = SCHEMA.serialize().to_pybytes()
 
 def answered(run: Callable[[bytes], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[Any], Any, int]]:
     """The answers to batches and to their end."""
-    yield from answers(run, [*(each.serialize().to_pybytes() for each in batches), b""])
+    yield from answers(run, [*(each.serialize().to_pybytes() for each in batches), END])
 
 
 def answers(run: Callable[[bytes], Any], messages: Iterable[bytes]) -> Iterator[tuple[list[Any], Any, int]]:
@@ -105,6 +106,12 @@ class TestRows:
 
         with pytest.raises(MemoryError):
             half(told("rows", PythonEvalType.SQL_BATCHED_UDF, hungry, LongType()))(((1,),))
+
+
+def test_one_that_is_asked_whether_it_is_there_calls_nothing() -> None:
+    assert half(told("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))(()) is None
+    run = half(told("columns", PythonEvalType.SQL_SCALAR_ARROW_UDF, picky, LongType(), schema=SENT))
+    assert run(b"") is None
 
 
 class TestColumns:
@@ -248,10 +255,12 @@ class TestStream:
 class TestFrames:
     OUTPUT = StructType().add("b", LongType()).add("w", StringType())
 
-    def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[Any]:
+    def run(
+        self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0, must_fail: bool = False
+    ) -> list[Any]:
         """For each batch, and for their end, what was made of it, which rows failed, and how many are done with."""
         kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
-        run = half(told("frames", kind, function, self.OUTPUT, alone=alone, schema=SENT))
+        run = half(told("frames", kind, function, self.OUTPUT, alone=alone, must_fail=must_fail, schema=SENT))
         return [([row["b"] for row in made], [*failures], done) for made, failures, done in answered(run, batches)]
 
     @staticmethod
@@ -324,6 +333,40 @@ class TestFrames:
                 frame["_0"].map(picky)
 
         assert self.run(half_done, batch(1, 7, 2)) == [([1, 2], [1], 3), ([], [], 0)]
+
+    def test_an_exception_that_no_row_has_to_do_with_ends_the_worker_unless_it_is_to_go_on(self) -> None:
+        def moody(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for number, frame in enumerate(frames):
+                if number == 1:
+                    raise OSError("for a moment")
+                yield pd.DataFrame({"b": frame["_0"], "w": "x"})
+
+        assert self.run(moody, batch(1), batch(2)) == [([1], [], 0), ([2], [], 2), ([], [], 0)]
+        with pytest.raises(Exception, match="for a moment") as raised:
+            self.run(moody, batch(1), batch(2), must_fail=True)
+        assert type(raised.value).__name__ == FunctionFailed.__name__
+
+    def test_one_that_keeps_back_more_than_is_held_ends_the_worker_when_it_raises(self) -> None:
+        def late(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for number, frame in enumerate(frames):
+                if number == 2:
+                    raise ValueError("too late")
+                yield pd.DataFrame({"b": frame["_0"], "w": "x"})[:0]
+
+        with pytest.raises(Exception, match="too late"):
+            self.run(late, batch(*range(50_000)), batch(*range(50_000)), batch(1))
+
+    def test_columns_in_another_order_are_refused(self) -> None:
+        def swapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, each in enumerate(batches):
+                names = ["a", "b"] if number == 0 else ["b", "a"]
+                yield pa.RecordBatch.from_arrays([each.column(0), each.column(0)], names)
+
+        output = StructType().add("a", LongType()).add("b", LongType())
+        kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        run = half(told("frames", kind, swapped, output, alone=0, must_fail=False, schema=SENT))
+        with pytest.raises(ValueError, match="columns"):
+            list(answered(run, [batch(1), batch(2)]))
 
     def test_an_exception_at_the_end_ends_the_worker(self) -> None:
         def broken(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

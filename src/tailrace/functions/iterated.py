@@ -1,0 +1,91 @@
+"""A function over an iterator, in a worker that is given batch by batch."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from tailrace.functions.failures import FunctionFailed
+from tailrace.functions.pulling import Call, Pulling, pulling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Iterated(ABC):
+    """Such a function, and the batches that it may still make something of.
+
+    After an exception each row of those is tried in a call of its own, and the function is called anew for what comes.
+    The first `alone` batches are tried so, too: a worker has ended over one of them.
+    """
+
+    def __init__(self, name: str, call: Call, alone: int) -> None:
+        self.name = name
+        self._call = call
+        self._alone = alone
+        self._pulling: Pulling | None = None
+
+    def begin(self) -> None:
+        """What the function does before its first batch, like loading a model, it does now."""
+        try:
+            self._pulling = pulling(self._call)
+        except MemoryError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
+            raise FunctionFailed.by(self.name, raised) from None
+
+    def over(self, batch: "pa.RecordBatch | None", failures: dict[int, str]) -> list[Any]:
+        """What the function makes before it asks for the next batch, or to its end where there is none.
+
+        Of rows that had to be tried alone, `failures` tells what went wrong with which.
+        """
+        if batch is not None:
+            self._hold(batch)
+            if self._alone > 0:
+                self._alone -= 1
+                return self._one_by_one(failures)
+        try:
+            made = self._pulled(batch)
+        except MemoryError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
+            return self._again(raised, failures)
+        self._note(batch, made)
+        return made
+
+    def _pulled(self, batch: "pa.RecordBatch | None") -> list[Any]:
+        if self._pulling is None and batch is not None:
+            self._pulling = pulling(self._call)
+        return self._pulling.take(batch) if self._pulling is not None else []
+
+    def _again(self, raised: Exception, failures: dict[int, str]) -> list[Any]:
+        begun = self._pulling is not None and self._pulling.begun
+        self._pulling = None
+        if not begun or not self._knows_all():
+            raise FunctionFailed.by(self.name, raised) from None
+        made = self._one_by_one(failures)
+        if not failures and self._must_fail():
+            raise FunctionFailed.by(self.name, raised) from None
+        return made
+
+    @property
+    def _wants_no_more(self) -> bool:
+        return self._pulling is None or self._pulling.ended
+
+    @abstractmethod
+    def _hold(self, batch: "pa.RecordBatch") -> None:
+        """The function is about to get this batch."""
+
+    @abstractmethod
+    def _note(self, batch: "pa.RecordBatch | None", made: list[Any]) -> None:
+        """The function has made this before it asked for what follows that batch."""
+
+    @abstractmethod
+    def _knows_all(self) -> bool:
+        """Whether there are rows to try again, and all of them are known."""
+
+    @abstractmethod
+    def _must_fail(self) -> bool:
+        """Whether an exception that no row has to do with is to end the query."""
+
+    @abstractmethod
+    def _one_by_one(self, failures: dict[int, str]) -> list[Any]:
+        """What the function makes of every row that it holds, each in a call of its own."""
