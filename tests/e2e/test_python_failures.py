@@ -129,10 +129,9 @@ def test_a_model_that_cannot_be_loaded_ends_the_query_before_there_is_a_record(k
         lambda rows: rows.select(F.pandas_udf(scored, "long")("a").alias("a")),
         tr.KafkaSink(kafka.topic("out", 1)),
     )
-    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint") as running:
+    where: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(UserCodeFailed, match="no such model"), tr.start(here, **where) as running:
         running.wait(60)
-        with pytest.raises(UserCodeFailed, match="no such model"):
-            running.raise_if_failed()
 
 
 def test_a_record_that_takes_all_memory() -> None:

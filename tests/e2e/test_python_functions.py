@@ -225,11 +225,12 @@ def test_order_within_a_partition_is_kept(kafka: Kafka, kind: str, tmp_path: Pat
         assert [row["a"] for _, row in written] == list(range(3000))
         summary = running.stop()
     (cost,) = summary.python.values()
-    assert cost.rows >= 3000 or kind in MAP_KINDS  # the last rows of a map function are not known to be done
-    assert 0 < cost.calls <= cost.rows
-    assert cost.most_rows > 1
-    assert cost.python_ms > 0
+    assert cost.calls > 0
     assert cost.failed == cost.replaced == 0
+    if kind not in MAP_KINDS:  # the last rows of those are not known to be done, which may be all
+        assert cost.rows >= max(3000, cost.calls)
+        assert cost.most_rows > 1
+        assert cost.python_ms > 0
 
 
 def test_a_function_that_takes_several_batches_before_it_answers() -> None:
