@@ -72,7 +72,7 @@ private[tailrace] final class Arrived(
   def groups: Iterator[Seq[Waiting]] = Iterator.continually(next()).takeWhile(_.isDefined).flatten
 
   private def next(): Option[Seq[Waiting]] = locked {
-    while (underWay || (again.isEmpty && fresh.isEmpty && !ended)) change.await()
+    while (!isNextThere) change.await()
     if (!again.isEmpty) Some(handAlone())
     else if (!fresh.isEmpty) Some(hand())
     else {
@@ -88,15 +88,25 @@ private[tailrace] final class Arrived(
   }
 
   /** The last group is answered, and so are so many of the rows that were not: these, in order. */
-  def answered(count: Int): Seq[Waiting] = locked {
-    val known = count - math.min(count, forgotten)
-    forgotten -= count - known
-    val taken = new mutable.ArrayBuffer[Waiting](known)
-    while (taken.length < known && !handed.isEmpty) taken += handed.poll()
-    underWay = false
-    change.signalAll()
-    taken.toSeq
+  def answered(count: Int): Seq[Waiting] = {
+    val rows = locked {
+      val known = count - math.min(count, forgotten)
+      forgotten -= count - known
+      val taken = new mutable.ArrayBuffer[Waiting](known)
+      while (taken.length < known && !handed.isEmpty) taken += handed.poll()
+      underWay = false
+      taken.toSeq
+    }
+    if (locked(isNextThere)) whenNextIsThere()
+    rows
   }
+
+  /** What to do when a group is answered and there is another one, before anything becomes of the answer. */
+  def whenNextIsThere(send: () => Unit): Unit = whenNextIsThere = send
+
+  private var whenNextIsThere: () => Unit = () => ()
+
+  private def isNextThere: Boolean = !again.isEmpty || !fresh.isEmpty || ended
 
   /** Whether a worker has a group that it has not answered. */
   def isUnderWay: Boolean = locked(underWay)
@@ -217,7 +227,7 @@ private[tailrace] final class Arrived(
     while (fresh.size >= Capacity || freshBytes >= MostBytes) space.await()
     fresh.add(new Waiting(row, System.nanoTime()))
     freshBytes += row.getSizeInBytes
-    if (!underWay) change.signal() // otherwise an answer is awaited
+    if (!underWay) change.signal() // otherwise nobody waits
   }
 
   private def locked[T](work: => T): T = {

@@ -107,13 +107,13 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val hello = asked(arrived, sent.hello)
     val groups = arrived.groups.map(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
     val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
-    new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
-      .run(hello ++ groups ++ end, context)
-      .flatMap { message =>
-        val found = sent.answers(message)
-        if (found.isEmpty) arrived.answered(0)
-        found
-      }
+    val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
+    arrived.whenNextIsThere(() => worker.sendNext())
+    worker.run(hello ++ groups ++ end, context).flatMap { message =>
+      val found = sent.answers(message)
+      if (found.isEmpty) arrived.answered(0)
+      found
+    }
   }
 
   /** A message that is about no row, made when it is its turn. */

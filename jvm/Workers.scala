@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.python.tailrace
 
-import java.io.{BufferedInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, InputStream}
+import java.io.{BufferedInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, InputStream, IOException}
 import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
 
@@ -31,7 +31,8 @@ private[tailrace] final class WorkerProcess {
 /**
  * One of Spark's own workers, which takes objects and answers each before it takes the next.
  *
- * The task's thread does both: it sends an object where it would have to wait for an answer that nobody has been asked for.
+ * The task's thread does both: it sends an object where it would have to wait for an answer that nobody has been asked for,
+ * or sooner, where there is one, so that the worker is at it while results go their way.
  * Spark's own ways are to send as much as the worker takes, for which the next object is awaited while an answer is there to
  * be read, or to send from another thread, which has to be woken for every object.
  *
@@ -100,9 +101,16 @@ private[tailrace] final class MessageWorker(
       releasedOrClosed: AtomicBoolean,
       context: TaskContext): Iterator[Array[Byte]] = {
     process.is(worker, handle)
-    val stream = new DataInputStream(new BufferedInputStream(new InStep(worker, writer), MessageWorker.ReadAtOnce))
-    super.newReaderIterator(stream, writer, startTime, env, worker, handle, releasedOrClosed, context)
+    val answers = new InStep(worker, writer)
+    stream = Some(answers)
+    val buffered = new DataInputStream(new BufferedInputStream(answers, MessageWorker.ReadAtOnce))
+    super.newReaderIterator(buffered, writer, startTime, env, worker, handle, releasedOrClosed, context)
   }
+
+  private var stream: Option[InStep] = None
+
+  /** Send the next object, which must be there. */
+  def sendNext(): Unit = stream.foreach(_.sendNext())
 
   /** What a worker answers; before it is waited for, it is sent something to answer. */
   private final class InStep(worker: PythonWorker, writer: Writer) extends InputStream {
@@ -118,12 +126,20 @@ private[tailrace] final class MessageWorker(
 
     override def read(into: Array[Byte], from: Int, most: Int): Int = {
       if (!isOpen) open()
-      if (isMore && isAnswered()) {
-        isMore = writer.writeNextInputToStream(out)
-        if (!isMore) writer.close(out)
-        send()
-      }
+      if (isMore && isAnswered()) write()
       worker.channel.read(ByteBuffer.wrap(into, from, most))
+    }
+
+    def sendNext(): Unit =
+      if (isOpen && isMore) {
+        try write()
+        catch { case _: IOException => } // the worker has ended, which whoever reads its answer will see
+      }
+
+    private def write(): Unit = {
+      isMore = writer.writeNextInputToStream(out)
+      if (!isMore) writer.close(out)
+      send()
     }
 
     /** The worker gets its functions before there is a row, so that it loads them meanwhile. */
