@@ -62,7 +62,7 @@ bench-engines-warm: $(READY)  ## the keyed aggregate at 2,000/s when every engin
 		--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned \
 		--out $(RESULTS)/engines-warm
 
-bench-python: $(READY)  ## every kind of Python function against a built-in expression, PyFlink and Quix Streams; 30 minutes
+bench-python: $(READY)  ## every kind of Python function against a built-in expression, PyFlink and Quix Streams; 35 minutes
 	@$(BIN)/tailrace bench engines --works python --rates 2000,8000 --burst 20000 --warmup 70 --seconds 15 --runs 1 \
 		--lanes $(KINDS),python-five,quix,pyflink-thread --out $(RESULTS)/python
 

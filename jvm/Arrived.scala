@@ -44,8 +44,8 @@ private[tailrace] final class Arrived(
   private val handed = new ArrayDeque[Waiting]
 
   /**
-   * Whether a worker has a group. Rows that come meanwhile make up the next one, so that groups are
-   * the larger the busier it is; a second one under way would be sent sooner than needed, and be the smaller for it.
+   * Whether a worker has a group. Rows that come meanwhile make up the next one, so that groups are the larger the busier
+   * it is; a second one under way would be sent sooner than needed, and be the smaller for it.
    */
   private var underWay = false
 
@@ -89,15 +89,15 @@ private[tailrace] final class Arrived(
 
   /** The last group is answered, and so are so many of the rows that were not: these, in order. */
   def answered(count: Int): Seq[Waiting] = {
-    val rows = locked {
+    val (rows, isMore) = locked {
       val known = count - math.min(count, forgotten)
       forgotten -= count - known
       val taken = new mutable.ArrayBuffer[Waiting](known)
       while (taken.length < known && !handed.isEmpty) taken += handed.poll()
       underWay = false
-      taken.toSeq
+      (taken.toSeq, isNextThere)
     }
-    if (locked(isNextThere)) whenNextIsThere()
+    if (isMore) whenNextIsThere()
     rows
   }
 

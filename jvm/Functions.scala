@@ -88,7 +88,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val project = UnsafeProjection.create(inputs, facts.read)
     project.initialize(context.partitionId())
     val sent = messages(context)
-    new Supervised[Answer](
+    new Supervised(
       arrived,
       context,
       facts.run.limitMs,

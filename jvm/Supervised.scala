@@ -16,18 +16,18 @@ import org.apache.spark.api.python.PythonException
  *
  * @param limitMs how long a worker may have a group of rows without answering it
  */
-private[tailrace] final class Supervised[A](
+private[tailrace] final class Supervised(
     arrived: Arrived,
     context: TaskContext,
     limitMs: Long,
-    start: WorkerProcess => Iterator[A],
+    start: WorkerProcess => Iterator[Answer],
     replaced: () => Unit,
     blame: (Waiting, String) => Unit)
-    extends Iterator[A] {
+    extends Iterator[Answer] {
   import Supervised._
 
   @volatile private var process: WorkerProcess = _
-  private var answers: Iterator[A] = _
+  private var answers: Iterator[Answer] = _
 
   /** Workers that ended one after the other without an answer of any. */
   private var barren = 0
@@ -52,7 +52,7 @@ private[tailrace] final class Supervised[A](
     answer.get
   }
 
-  override def next(): A = {
+  override def next(): Answer = {
     barren = 0
     answers.next()
   }

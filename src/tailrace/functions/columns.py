@@ -38,7 +38,7 @@ class ColumnFunction:
             self._conf,
             EvalConf({"input_type": json.dumps({"type": "struct", "fields": fields})}),
         )
-        self._evaluate = with_short_ways(evaluate)
+        self._evaluate = with_short_ways(evaluate, told["kind"])
         self._type: Any = None
 
     def of(self, batch: "pa.RecordBatch") -> "pa.Array":

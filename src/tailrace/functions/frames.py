@@ -28,7 +28,8 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
         Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
-    mapped = Frames(each["name"], _flat(with_short_ways(evaluate)), told["alone"], must_fail=told["must_fail"])
+    call = _flat(with_short_ways(evaluate, told["kind"]))
+    mapped = Frames(each["name"], call, told["alone"], must_fail=told["must_fail"])
     mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape()
 

@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def with_short_ways(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of Spark's worker that takes them; the worker's own module stays as it is."""
+def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., Any]:
+    """A function of Spark's worker that takes them, if it is one on pandas; the worker's own module stays as it is."""
+    from pyspark.util import PythonEvalType
+
+    on_pandas = (
+        PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+        PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+        PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
+    )
+    if kind not in on_pandas:  # the others need not wait for pandas to be imported
+        return evaluate
     conversions = _conversions()
     if not isinstance(evaluate, FunctionType) or not conversions.keys() <= evaluate.__globals__.keys():
         return evaluate

@@ -52,9 +52,10 @@ class Pulling(ABC):
 def pulling(call: Call) -> Pulling:
     """A call, up to where the function asks for its first batch."""
     try:
-        return InGreenlet(call)
+        import greenlet  # noqa: F401
     except ImportError:  # a worker on another machine need not have it
         return InThread(call)
+    return InGreenlet(call)
 
 
 class InGreenlet(Pulling):

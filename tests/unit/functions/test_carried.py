@@ -4,7 +4,6 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -227,7 +226,9 @@ class TestStream:
             self.run(broken, batch(1))
         assert type(raised.value).__name__ == FunctionFailed.__name__
 
-    def test_what_comes_before_the_first_batch_is_done_before_it_is_there(self, tmp_path: Path) -> None:
+    def test_what_comes_before_the_first_batch_is_done_before_it_is_there(
+        self, tmp_path: Path, wait_until: Callable[..., None]
+    ) -> None:
         loaded = tmp_path / "loaded"
 
         def scored(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -236,10 +237,20 @@ class TestStream:
 
         kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
         half(told("stream", kind, scored, LongType(), alone=0, schema=SENT))
-        deadline = time.monotonic() + 10
-        while not loaded.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert loaded.exists()
+        wait_until(loaded.exists, "the model is loaded")
+
+    def test_an_import_that_fails_is_the_functions_own(self, tmp_path: Path) -> None:
+        calls = tmp_path / "calls"
+
+        def scored(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            with calls.open("a") as noted:
+                noted.write("called\n")
+            raise ImportError("no such library")
+            yield from batches
+
+        with pytest.raises(Exception, match="no such library"):
+            self.run(scored, batch(1))
+        assert calls.read_text() == "called\n"
 
     def test_memory_is_not_the_rows_affair(self) -> None:
         def hungry(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.util import PythonEvalType
 
 from tailrace.functions.plain import PlainColumns, with_short_ways
 
@@ -104,4 +105,5 @@ def test_other_results_are_left_to_spark(made: Any, declared: Any) -> None:
 
 
 def test_what_does_not_convert_as_expected_is_left_alone() -> None:
-    assert with_short_ways(json.dumps) is json.dumps
+    assert with_short_ways(json.dumps, PythonEvalType.SQL_SCALAR_PANDAS_UDF) is json.dumps
+    assert with_short_ways(sparks, PythonEvalType.SQL_SCALAR_ARROW_UDF) is sparks
