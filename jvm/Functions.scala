@@ -105,7 +105,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
       project: UnsafeProjection): Iterator[Answer] = {
     // What it takes to load the functions is not the first rows' affair, nor is it when that fails.
     val hello = asked(arrived, sent.hello)
-    val groups = arrived.groups.map(group => sent.of(group.iterator.map(waiting => project(waiting.row))))
+    val groups = arrived.groups.map(group => sent.of(group.view.map(waiting => project(waiting.row))))
     val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
     val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
     arrived.whenNextIsThere(() => worker.sendNext())
@@ -157,6 +157,12 @@ private[tailrace] object Functions {
 
   /** The most rows in one call: more would not be cheaper by the row, and the first of them would wait for the last. */
   val Most = 4096
+
+  private[tailrace] def onPandas(evalType: Int): Boolean = evalType match {
+    case PythonEvalType.SQL_SCALAR_PANDAS_UDF | PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF => true
+    case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF => true
+    case _ => false
+  }
 }
 
 /** Functions on columns: each result is joined with the row that it was made of, in order. */
@@ -226,11 +232,15 @@ private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) ext
       "way" -> (if (iterates) "stream" else "columns"),
       "kind" -> evalType,
       "alone" -> alone,
+      "plain" -> plain,
       "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes)),
     carried)
 
+  private def plain: Boolean = Functions.onPandas(evalType) && PlainColumns.canBe(schema)
+
   override protected def messages(context: TaskContext): Messages =
-    new ArrowMessages(schema, facts.timeZone, facts.largeTypes, requireTypes, context)
+    new ArrowMessages(
+      schema, calls.calls.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireTypes, context)
 
   /** What comes back from Python must be of the types that the user declared. */
   private def requireTypes(made: StructType): Unit = {
@@ -271,13 +281,19 @@ private[sql] class MapFunction(
       "way" -> "frames",
       "kind" -> evalType,
       "alone" -> alone,
+      "plain" -> plain,
       "must_fail" -> facts.run.failed.deadLetters.isEmpty,
       "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes),
       "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, makes).told).asJava),
     Seq(mapped))
 
+  /** Two columns of one name are none of a frame. */
+  private def plain: Boolean =
+    Functions.onPandas(evalType) && PlainColumns.canBe(schema) && schema.names.distinct.length == schema.length
+
   override protected def messages(context: TaskContext): Messages =
-    new ArrowMessages(schema, facts.timeZone, facts.largeTypes, requireType, context)
+    new ArrowMessages(
+      schema, facts.output.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireType, context)
 
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(facts.output, facts.output)

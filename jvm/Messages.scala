@@ -27,7 +27,7 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, Column
  * Spark's worker takes pickled objects one by one and answers each. What an object is, is between the engine and its Python half.
  */
 private[tailrace] trait Messages {
-  def of(rows: Iterator[InternalRow]): Array[Byte]
+  def of(rows: Iterable[InternalRow]): Array[Byte]
 
   /** Asks whether the functions are loaded. */
   def hello: Array[Byte]
@@ -66,14 +66,14 @@ private[tailrace] final class PickledMessages(schema: StructType, results: Seq[D
   // As Spark's own: names of a row's fields are told once, and equal values of other types are no duplicates.
   private val pickler = new Pickler(/* useMemo = */ asRows, /* valueCompare = */ false)
 
-  override def of(rows: Iterator[InternalRow]): Array[Byte] =
+  override def of(rows: Iterable[InternalRow]): Array[Byte] =
     pickler.dumps(Array[Any](Array[Any](rows.map(toJava).toArray)))
 
   private def toJava(row: InternalRow): Any =
     if (asRows) EvaluatePython.toJava(row, schema, binaryAsBytes)
     else Array.tabulate[Any](types.length)(at => EvaluatePython.toJava(row.get(at, types(at)), types(at), binaryAsBytes))
 
-  override def hello: Array[Byte] = of(Iterator.empty)
+  override def hello: Array[Byte] = of(Nil)
 
   override def end: Array[Byte] = throw new IllegalStateException("no pickled function takes an iterator")
 
@@ -87,9 +87,16 @@ private[tailrace] final class PickledMessages(schema: StructType, results: Seq[D
   }
 }
 
-/** Arrow batches both ways, without the framing of a stream of them. */
+/**
+ * Batches both ways: Arrow without the framing of a stream of it, or plain columns where the function is one on pandas and the
+ * rows let it.
+ *
+ * @param results the types of what functions make
+ */
 private[tailrace] final class ArrowMessages(
     schema: StructType,
+    results: Seq[DataType],
+    plain: Boolean,
     timeZone: String,
     largeTypes: Boolean,
     check: StructType => Unit,
@@ -99,16 +106,21 @@ private[tailrace] final class ArrowMessages(
   private val root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, timeZone, largeTypes), allocator)
   private val writer = ArrowWriter.create(root)
   private val unloader = new VectorUnloader(root)
-  private var results: Option[(VectorSchemaRoot, VectorLoader, ColumnarBatch)] = None
+  private var made: Option[(VectorSchemaRoot, VectorLoader, ColumnarBatch)] = None
 
   // Before those of the worker, so that it runs after them: nobody writes any more.
   context.addTaskCompletionListener[Unit] { _ =>
-    results.foreach(_._1.close())
+    made.foreach(_._1.close())
     root.close()
     allocator.close()
   }
 
-  override def of(rows: Iterator[InternalRow]): Array[Byte] = {
+  private val plainInput = if (plain) Some(new PlainColumns(schema.map(_.dataType).toArray)) else None
+  private val plainResults = new PlainColumns(results.toArray)
+
+  override def of(rows: Iterable[InternalRow]): Array[Byte] = plainInput.flatMap(_.of(rows)).getOrElse(inArrow(rows))
+
+  private def inArrow(rows: Iterable[InternalRow]): Array[Byte] = {
     rows.foreach(writer.write)
     writer.finish()
     val batch = unloader.getRecordBatch
@@ -125,18 +137,26 @@ private[tailrace] final class ArrowMessages(
 
   override def answer(parts: Array[Any]): Answer = {
     Option(parts(3).asInstanceOf[Array[Byte]]).foreach(begin)
-    val made = Option(parts(0).asInstanceOf[Array[Byte]]).map(loaded)
+    val (count, row) = parts(0) match {
+      case bytes: Array[Byte] =>
+        val batch = loaded(bytes)
+        (batch.numRows(), (at: Int) => batch.getRow(at): InternalRow)
+      case columns: ju.List[_] =>
+        val rows = plainResults.rows(columns.asScala.toSeq)
+        (rows.size, rows.row _)
+      case _ => (0, (_: Int) => throw new NoSuchElementException)
+    }
     new Noted(parts) {
-      override def size: Int = made.map(_.numRows()).getOrElse(0)
+      override def size: Int = count
 
-      override def result(at: Int): InternalRow = made.get.getRow(at)
+      override def result(at: Int): InternalRow = row(at)
 
       override def done: Int = parts(4).asInstanceOf[Number].intValue()
     }
   }
 
   private def loaded(bytes: Array[Byte]): ColumnarBatch = {
-    val (root, loader, batch) = results.get
+    val (root, loader, batch) = made.get
     val read = MessageSerializer.deserializeRecordBatch(channel(bytes), allocator)
     try loader.load(read)
     finally read.close()
@@ -146,11 +166,11 @@ private[tailrace] final class ArrowMessages(
 
   /** The first answer tells of what kind the others are. */
   private def begin(kind: Array[Byte]): Unit = {
-    val made = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel(kind)), allocator)
-    check(ArrowUtils.fromArrowSchema(made.getSchema))
-    val columns = made.getFieldVectors.asScala.map(new ArrowColumnVector(_): ColumnVector).toArray
-    results.foreach(_._1.close())
-    results = Some((made, new VectorLoader(made), new ColumnarBatch(columns)))
+    val next = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel(kind)), allocator)
+    check(ArrowUtils.fromArrowSchema(next.getSchema))
+    val columns = next.getFieldVectors.asScala.map(new ArrowColumnVector(_): ColumnVector).toArray
+    made.foreach(_._1.close())
+    made = Some((next, new VectorLoader(next), new ColumnarBatch(columns)))
   }
 
   private def channel(bytes: Array[Byte]) = new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes)))

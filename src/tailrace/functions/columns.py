@@ -1,4 +1,4 @@
-"""Functions on columns in Arrow: `@pandas_udf`, `arrow_udf`, `@udf` with Arrow."""
+"""Functions on columns: `@pandas_udf`, `arrow_udf`, `@udf` with Arrow."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.functions.failures import described
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import with_short_ways
+from tailrace.functions.plain import PlainBatch, beside, joined, with_short_ways
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,24 +41,22 @@ class ColumnFunction:
         self._evaluate = with_short_ways(evaluate, told["kind"])
         self._type: Any = None
 
-    def of(self, batch: "pa.RecordBatch") -> "pa.Array":
+    def of(self, batch: Any) -> Any:
         """Its results for a batch of every input."""
         (made,) = self.over([batch])
         return made
 
-    def over(self, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.Array"]:
-        """Its results for batches of every input, one array for each that it makes."""
+    def over(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Its results for batches of every input, a batch of one column for each that it makes."""
         for made in self._evaluate(0, (batch.select(self._columns) for batch in batches)):
-            yield self._fitting(made.column(0))
+            yield self._fitting(made)
 
-    def one_by_one(self, batches: Iterable["pa.RecordBatch"], failures: dict[int, str]) -> list["pa.Array"]:
+    def one_by_one(self, batches: Iterable[Any], failures: dict[int, str]) -> list[Any]:
         """Its results for batches, each row in a call of its own, and what went wrong with which."""
-        import pyarrow as pa
-
-        made: list[pa.Array] = []
+        made: list[Any] = []
         for row in (batch.slice(at, 1) for batch in batches for at in range(batch.num_rows)):
             try:
-                made.append(pa.concat_arrays(list(self.over([row]))))
+                made.append(joined(list(self.over([row]))))
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
@@ -66,19 +64,24 @@ class ColumnFunction:
                 made.append(self.nothing())
         return made
 
-    def nothing(self) -> "pa.Array":
+    def nothing(self) -> "pa.RecordBatch":
         """A result of one row that is none."""
         import pyarrow as pa
 
         if self._type is None:
             self._type = self._declared_type()
-        return pa.nulls(1, self._type)
+        return pa.RecordBatch.from_arrays([pa.nulls(1, self._type)], ["_0"])
 
-    def _fitting(self, made: "pa.Array") -> "pa.Array":
+    def _fitting(self, made: Any) -> Any:
         """Of the same type as those before: a stream of Arrow has one."""
+        import pyarrow as pa
+
+        if isinstance(made, PlainBatch):
+            return made
+        column = made.column(0)
         if self._type is None:
-            self._type = made.type
-        return made if made.type == self._type else made.cast(self._type)
+            self._type = column.type
+        return made if column.type == self._type else pa.RecordBatch.from_arrays([column.cast(self._type)], ["_0"])
 
     def _declared_type(self) -> Any:
         from pyspark.sql.pandas.types import to_arrow_type
@@ -93,13 +96,10 @@ class ColumnFunction:
 
 def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
     """All functions of an operator over a batch of rows."""
-    import pyarrow as pa
-
     functions = [ColumnFunction(told, each) for each in told["functions"]]
-    names = [f"_{number}" for number in range(len(functions))]
     read, answers = reader(told), Answers()
 
-    def run(message: bytes) -> Any:
+    def run(message: Any) -> Any:
         batch = read(message)
         results, spent = [], []
         failures: dict[int, str] = {}
@@ -113,16 +113,14 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
                 made = _failed(each, batch, failures, raised)
             results.append(made)
             spent.append(time.perf_counter_ns() - began)
-        return answers.of(pa.RecordBatch.from_arrays(results, names), failures, spent)
+        return answers.of(beside(results), failures, spent)
 
     return run
 
 
-def _failed(each: ColumnFunction, batch: "pa.RecordBatch", failures: dict[int, str], raised: Exception) -> "pa.Array":
+def _failed(each: ColumnFunction, batch: Any, failures: dict[int, str], raised: Exception) -> Any:
     """The results for a batch that a function fails on, which it may not do for all of its rows."""
-    import pyarrow as pa
-
     if batch.num_rows == 1:
         failures.setdefault(0, described(each.name, raised))
         return each.nothing()
-    return pa.concat_arrays(each.one_by_one([batch], failures))
+    return joined(each.one_by_one([batch], failures))

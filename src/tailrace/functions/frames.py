@@ -3,17 +3,14 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.functions.failures import described
 from tailrace.functions.iterated import Iterated
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import with_short_ways
+from tailrace.functions.plain import PlainBatch, PlainRows, joined, with_short_ways
 from tailrace.functions.pulling import Call
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MOST_HELD = 81_920
 """So many rows may a function take without making anything of them, and have them back when it raises."""
@@ -33,7 +30,7 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape()
 
-    def run(message: bytes) -> Any:
+    def run(message: Any) -> Any:
         began = time.perf_counter_ns()
         failures: dict[int, str] = {}
         made = mapped.over(read(message), failures)
@@ -43,13 +40,18 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     return run
 
 
-def _flat(evaluate: Callable[..., Any]) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+def _flat(evaluate: Callable[..., Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Spark's evaluation, whose batches have all columns in one."""
     from pyspark.sql.conversion import ArrowBatchTransformer
 
-    def call(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        for made in evaluate(0, map(ArrowBatchTransformer.wrap_struct, batches)):
-            yield ArrowBatchTransformer.flatten_struct(made)
+    def whole(batch: Any) -> Any:
+        if isinstance(batch, PlainBatch):
+            return PlainRows(batch.names, batch.columns)
+        return ArrowBatchTransformer.wrap_struct(batch)
+
+    def call(batches: Iterator[Any]) -> Iterator[Any]:
+        for made in evaluate(0, map(whole, batches)):
+            yield made if isinstance(made, PlainBatch) else ArrowBatchTransformer.flatten_struct(made)
 
     return call
 
@@ -67,7 +69,7 @@ class Frames(Iterated):
         self._fails = must_fail
         self._open = 0
         self._done = 0
-        self._held: deque[pa.RecordBatch] = deque()
+        self._held: deque[Any] = deque()
         self._rows_held = 0
         self._forgot = False
 
@@ -76,7 +78,7 @@ class Frames(Iterated):
         done, self._done = self._done, 0
         return done
 
-    def _hold(self, batch: "pa.RecordBatch") -> None:
+    def _hold(self, batch: Any) -> None:
         self._open += batch.num_rows
         self._held.append(batch)
         self._rows_held += batch.num_rows
@@ -84,7 +86,7 @@ class Frames(Iterated):
             self._rows_held -= self._held.popleft().num_rows
             self._forgot = True
 
-    def _note(self, batch: "pa.RecordBatch | None", made: list["pa.RecordBatch"]) -> None:
+    def _note(self, batch: Any, made: list[Any]) -> None:
         if batch is None or self._wants_no_more:
             self._close(but=0)
         elif any(each.num_rows for each in made):
@@ -96,9 +98,9 @@ class Frames(Iterated):
     def _must_fail(self) -> bool:
         return self._fails
 
-    def _one_by_one(self, failures: dict[int, str]) -> list["pa.RecordBatch"]:
+    def _one_by_one(self, failures: dict[int, str]) -> list[Any]:
         rows = [batch.slice(at, 1) for batch in self._held for at in range(batch.num_rows)]
-        made: list[pa.RecordBatch] = []
+        made: list[Any] = []
         for at, row in enumerate(rows, start=self._open - len(rows)):
             try:
                 made += list(self._call(iter([row])))
@@ -123,19 +125,16 @@ class Shape:
     def __init__(self) -> None:
         self._schema: Any = None
 
-    def of(self, made: Sequence["pa.RecordBatch"]) -> "pa.RecordBatch | None":
+    def of(self, made: Sequence[Any]) -> Any:
         """Batches as one, or None where there is nothing."""
-        import pyarrow as pa
-
         batches = [self._fitting(each) for each in made if each.num_rows > 0]
-        if len(batches) < 2:
-            return batches[0] if batches else None
-        (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        return whole
+        return joined(batches) if batches else None
 
-    def _fitting(self, made: "pa.RecordBatch") -> "pa.RecordBatch":
+    def _fitting(self, made: Any) -> Any:
         import pyarrow as pa
 
+        if isinstance(made, PlainBatch):
+            return made
         if self._schema is None:
             self._schema = made.schema
         if made.schema == self._schema:

@@ -1,13 +1,10 @@
 """A function over an iterator, in a worker that is given batch by batch."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.functions.failures import FunctionFailed
 from tailrace.functions.pulling import Call, Pulling, pulling
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Iterated(ABC):
@@ -32,7 +29,7 @@ class Iterated(ABC):
         except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
             raise FunctionFailed.by(self.name, raised) from None
 
-    def over(self, batch: "pa.RecordBatch | None", failures: dict[int, str]) -> list[Any]:
+    def over(self, batch: Any, failures: dict[int, str]) -> list[Any]:
         """What the function makes before it asks for the next batch, or to its end where there is none.
 
         Of rows that had to be tried alone, `failures` tells what went wrong with which.
@@ -51,7 +48,7 @@ class Iterated(ABC):
         self._note(batch, made)
         return made
 
-    def _pulled(self, batch: "pa.RecordBatch | None") -> list[Any]:
+    def _pulled(self, batch: Any) -> list[Any]:
         if self._pulling is None and batch is not None:
             self._pulling = pulling(self._call)
         return self._pulling.take(batch) if self._pulling is not None else []
@@ -71,11 +68,11 @@ class Iterated(ABC):
         return self._pulling is None or self._pulling.ended
 
     @abstractmethod
-    def _hold(self, batch: "pa.RecordBatch") -> None:
+    def _hold(self, batch: Any) -> None:
         """The function is about to get this batch."""
 
     @abstractmethod
-    def _note(self, batch: "pa.RecordBatch | None", made: list[Any]) -> None:
+    def _note(self, batch: Any, made: list[Any]) -> None:
         """The function has made this before it asked for what follows that batch."""
 
     @abstractmethod

@@ -1,22 +1,27 @@
-"""Arrow batches as the engine sends and takes them: without the framing of a stream of them."""
+"""Batches as the engine sends and takes them: plain columns, or Arrow without the framing of a stream of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from tailrace.functions.plain import PlainBatch, PlainReader
 
 END = b"\0"
 """There are no more batches."""
 
 
-def reader(told: Mapping[str, Any]) -> "Callable[[bytes], pa.RecordBatch | None]":
+def reader(told: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Reads batches; None after the last."""
     import pyarrow as pa
 
     schema = pa.ipc.read_schema(pa.py_buffer(bytes(told["schema"])))
-    return lambda message: None if message == END else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+    plain = PlainReader(schema) if told["plain"] else None
+
+    def read(message: Any) -> Any:
+        if plain is not None and type(message) is tuple:
+            return plain.batch(message)
+        return None if message == END else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+
+    return read
 
 
 class Answers:
@@ -25,13 +30,14 @@ class Answers:
     def __init__(self) -> None:
         self._schema: Any = None
 
-    def of(
-        self, made: "pa.RecordBatch | None", failures: Mapping[int, str], spent: Sequence[int], done: int = 0
-    ) -> tuple[Any, ...]:
+    def of(self, made: Any, failures: Mapping[int, str], spent: Sequence[int], done: int = 0) -> tuple[Any, ...]:
         """What functions made, what went wrong with which row, and how long each function took.
 
         Where a function makes as many rows as it likes, `done` tells of how many it will not make any more.
         """
+        if isinstance(made, PlainBatch):
+            columns = [each.tolist() if each.dtype.hasobject else each.tobytes() for each in made.columns]
+            return columns, dict(failures) or None, list(spent), None, done
         kind = None
         if made is not None and made.schema != self._schema:
             self._schema = made.schema

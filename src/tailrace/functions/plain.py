@@ -1,32 +1,130 @@
-"""A short way between Arrow and pandas for plain columns.
+"""A short way between the engine and pandas for plain columns: numbers without nulls, and text.
 
-Spark's worker converts any type there is, which takes longer than most functions where a call has few rows. Numbers
-without nulls and text need nothing of it. Everything else goes Spark's way, batch by batch.
+Spark's worker takes columns in Arrow and converts any type there is, which takes longer than most functions where a
+call has few rows. Plain columns come and go as numpy has them. Everything else goes Spark's way, batch by batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 
+class PlainBatch:
+    """A batch of plain columns, where Spark's worker has one of Arrow."""
+
+    def __init__(self, names: Sequence[str], columns: Sequence[Any]) -> None:
+        self.names = names
+        self.columns = columns
+        self.num_rows = len(columns[0])
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def column(self, at: int) -> Any:
+        """One of its columns."""
+        return self.columns[at]
+
+    def select(self, places: Sequence[int]) -> "PlainBatch":
+        """Some of its columns."""
+        return PlainBatch([self.names[at] for at in places], [self.columns[at] for at in places])
+
+    def slice(self, start: int, length: int | None = None) -> "PlainBatch":
+        """Some of its rows."""
+        end = self.num_rows if length is None else start + length
+        return PlainBatch(self.names, [column[start:end] for column in self.columns])
+
+    def to_arrow(self, *, made: bool) -> "pa.RecordBatch":
+        """The same in Arrow. In what functions made, not a number is null, as Spark has it."""
+        import pyarrow as pa
+
+        columns = [_array(column, made=made) for column in self.columns]
+        return pa.RecordBatch.from_arrays(columns, list(self.names))
+
+
+class PlainRows(PlainBatch):
+    """One whose columns are those of a frame."""
+
+    def to_arrow(self, *, made: bool) -> "pa.RecordBatch":
+        """All columns in one, as Spark has a frame."""
+        from pyspark.sql.conversion import ArrowBatchTransformer
+
+        return ArrowBatchTransformer.wrap_struct(super().to_arrow(made=made))
+
+
+def _array(column: Any, *, made: bool) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array(column, type=pa.string() if column.dtype.hasobject else None, from_pandas=made)
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Batches that functions made, one after the other: plain if all of them are."""
+    import numpy as np
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    if all(isinstance(batch, PlainBatch) for batch in batches):
+        columns = zip(*(batch.columns for batch in batches), strict=True)
+        return PlainBatch(batches[0].names, [np.concatenate(column) for column in columns])
+    arrow = [made_in_arrow(batch) for batch in batches]
+    arrays = [pa.concat_arrays(column) for column in zip(*(batch.columns for batch in arrow), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=arrow[0].schema.names)
+
+
+def beside(batches: Sequence[Any]) -> Any:
+    """Batches of one column that functions made, side by side: plain if all of them are."""
+    import pyarrow as pa
+
+    names = [f"_{number}" for number in range(len(batches))]
+    if all(isinstance(batch, PlainBatch) for batch in batches):
+        return PlainBatch(names, [batch.column(0) for batch in batches])
+    return pa.RecordBatch.from_arrays([made_in_arrow(batch).column(0) for batch in batches], names)
+
+
+def made_in_arrow(batch: Any) -> "pa.RecordBatch":
+    """A batch that functions made, in Arrow, whatever it is in."""
+    return batch.to_arrow(made=True) if isinstance(batch, PlainBatch) else batch
+
+
+class PlainReader:
+    """Makes batches of what the engine sends, by the batches' kind in Arrow."""
+
+    def __init__(self, schema: "pa.Schema") -> None:
+        import numpy as np
+
+        self._names = schema.names
+        self._kinds = [_numpy_type(field.type) for field in schema]
+        self._from_bytes, self._from_texts = np.frombuffer, np.array
+
+    def batch(self, message: Sequence[Any]) -> PlainBatch:
+        """A batch: numbers come as bytes, texts one by one."""
+        columns = [
+            self._from_texts(values, dtype=object) if kind is None else self._from_bytes(values, dtype=kind)
+            for values, kind in zip(message, self._kinds, strict=True)
+        ]
+        return PlainBatch(self._names, columns)
+
+
+def _numpy_type(kind: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    return None if pa.types.is_string(kind) or pa.types.is_large_string(kind) else kind.to_pandas_dtype()
+
+
 def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """A function of Spark's worker that takes them, if it is one on pandas; the worker's own module stays as it is."""
+    """A function of Spark's worker that takes plain batches, too; the worker's own module stays as it is."""
     from pyspark.util import PythonEvalType
 
-    on_pandas = (
-        PythonEvalType.SQL_SCALAR_PANDAS_UDF,
-        PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
-        PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
-    )
-    if kind not in on_pandas:  # the others need not wait for pandas to be imported
-        return evaluate
-    conversions = _conversions()
+    of_columns = (PythonEvalType.SQL_SCALAR_PANDAS_UDF, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF)
+    if kind not in (*of_columns, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF):
+        return evaluate  # the others need not wait for pandas to be imported
+    conversions = _conversions(PlainResults() if kind in of_columns else PlainFrames())
     if not isinstance(evaluate, FunctionType) or not conversions.keys() <= evaluate.__globals__.keys():
-        return evaluate
+        return _in_arrow(evaluate)
     return FunctionType(
         evaluate.__code__,
         {**evaluate.__globals__, **conversions},
@@ -36,22 +134,36 @@ def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., An
     )
 
 
-def _conversions() -> dict[str, Any]:
+def _in_arrow(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a worker that converts in another way, whatever comes."""
+
+    def evaluated(split: int, batches: Any) -> Any:
+        return evaluate(
+            split, (batch.to_arrow(made=False) if isinstance(batch, PlainBatch) else batch for batch in batches)
+        )
+
+    return evaluated
+
+
+def _conversions(results: "PlainResults") -> dict[str, Any]:
     """Spark's conversions, by the names under which its worker knows them, with a short way in front."""
+    import pandas as pd
     from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 
-    plain = PlainColumns()
-
     def to_pandas(batch: Any, *args: Any, **options: Any) -> Any:
-        columns = None
-        if options.get("df_for_struct") and not options.get("prefer_int_ext_dtype"):
-            columns = plain.to_pandas(batch)
-        return ArrowBatchTransformer.to_pandas(batch, *args, **options) if columns is None else columns
+        if not isinstance(batch, PlainBatch):
+            return ArrowBatchTransformer.to_pandas(batch, *args, **options)
+        if options.get("prefer_int_ext_dtype"):
+            return ArrowBatchTransformer.to_pandas(batch.to_arrow(made=False), *args, **options)
+        # Copies, for the function to write into if it likes.
+        named = [(name, column.copy()) for name, column in zip(batch.names, batch.columns, strict=True)]
+        if isinstance(batch, PlainRows):
+            return [pd.DataFrame(dict(named), copy=False)]
+        return [pd.Series(column, name=name, copy=False) for name, column in named]
 
     def convert(data: Any, schema: Any, **options: Any) -> Any:
-        batch = None
-        if options.get("assign_cols_by_name") and not options.get("prefers_large_types"):
-            batch = plain.from_pandas(data, schema)
+        can_be = options.get("assign_cols_by_name") and not options.get("prefers_large_types")
+        batch = results.batch(data, schema) if can_be else None
         return PandasToArrowConversion.convert(data, schema, **options) if batch is None else batch
 
     return {
@@ -60,88 +172,53 @@ def _conversions() -> dict[str, Any]:
     }
 
 
-class PlainColumns:
-    """Columns that are the same in Arrow and in pandas."""
+class PlainResults:
+    """What functions made, where it is plain and of the types that they declare."""
 
     def __init__(self) -> None:
         import numpy as np
         import pandas as pd
-        import pyarrow as pa
         from pyspark.sql import types
 
-        self._made_of: dict[Any, tuple[Any, pa.DataType]] = {
-            types.DoubleType: (np.dtype("float64"), pa.float64()),
-            types.FloatType: (np.dtype("float32"), pa.float32()),
-            types.LongType: (np.dtype("int64"), pa.int64()),
-            types.IntegerType: (np.dtype("int32"), pa.int32()),
-            types.ShortType: (np.dtype("int16"), pa.int16()),
-            types.ByteType: (np.dtype("int8"), pa.int8()),
-            types.BooleanType: (np.dtype("bool"), pa.bool_()),
-            types.StringType: (np.dtype("object"), pa.string()),
+        self._made_of: dict[Any, Any] = {
+            types.DoubleType: np.dtype("float64"),
+            types.FloatType: np.dtype("float32"),
+            types.LongType: np.dtype("int64"),
+            types.IntegerType: np.dtype("int32"),
+            types.ShortType: np.dtype("int16"),
+            types.ByteType: np.dtype("int8"),
+            types.BooleanType: np.dtype("bool"),
+            types.StringType: np.dtype("object"),
         }
-        """By Spark's type, what pandas has for it, and Arrow."""
-        self._text = pa.string()
-        self._numbers = {arrow for _, arrow in self._made_of.values()} - {self._text}
+        """By Spark's type, what numpy has for it."""
         self._series, self._frame = pd.Series, pd.DataFrame
-        self._arrow = pa
 
-    def to_pandas(self, batch: "pa.RecordBatch") -> "list[pd.Series | pd.DataFrame] | None":
-        """Each column, a struct as a frame; None where one is not plain."""
-        columns: list[pd.Series | pd.DataFrame] = []
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if self._is_plain(column):
-                columns.append(self._series(_numpy(column), name=name, copy=False))
-            else:
-                frame = self._frame_of(column)
-                if frame is None:
-                    return None
-                columns.append(frame)
-        return columns or None
-
-    def from_pandas(self, data: Any, schema: Any) -> "pa.RecordBatch | None":
-        """Results of functions as a batch, or None where one is not plain."""
+    def batch(self, data: Any, schema: Any) -> PlainBatch | None:
+        """Results of functions, or None where one is not plain."""
         if not isinstance(data, list) or not data:
             return None
-        arrays = []
-        for made, field in zip(data, schema.fields, strict=True):
-            of = self._struct_of if isinstance(made, self._frame) else self._array_of
-            array = of(made, field.dataType)
-            if array is None:
-                return None
-            arrays.append(array)
-        return self._arrow.RecordBatch.from_arrays(arrays, schema.names)
+        return self._of_columns(data, schema)
 
-    def _is_plain(self, column: "pa.Array") -> bool:
-        return column.type == self._text or (column.null_count == 0 and column.type in self._numbers)
+    def _of_columns(self, made: Sequence[Any], declared: Any) -> PlainBatch | None:
+        columns = [self._column(each, field.dataType) for each, field in zip(made, declared.fields, strict=True)]
+        return None if not columns or any(column is None for column in columns) else PlainBatch(declared.names, columns)
 
-    def _frame_of(self, column: "pa.Array") -> "pd.DataFrame | None":
-        if not self._arrow.types.is_struct(column.type) or column.null_count > 0:
-            return None
-        names, fields = [field.name for field in column.type], column.flatten()
-        if not names or len({*names}) < len(names) or not all(map(self._is_plain, fields)):
-            return None
-        return self._frame({name: _numpy(field) for name, field in zip(names, fields, strict=True)}, copy=False)
-
-    def _struct_of(self, frame: "pd.DataFrame", declared: Any) -> "pa.StructArray | None":
-        names = declared.names
-        if not names or not frame.columns.is_unique or not all(name in frame.columns for name in names):
-            return None
-        arrays = [self._array_of(frame[field.name], field.dataType) for field in declared.fields]
-        if any(array is None for array in arrays):
-            return None
-        return self._arrow.StructArray.from_arrays(arrays, names)
-
-    def _array_of(self, series: Any, declared: Any) -> "pa.Array | None":
+    def _column(self, series: Any, declared: Any) -> Any:
         expected = self._made_of.get(type(declared))
-        if expected is None or type(series) is not self._series or series.dtype != expected[0]:
+        if expected is None or type(series) is not self._series or series.dtype != expected:
             return None
-        try:
-            # Not a number is null, as Spark has it.
-            return self._arrow.array(series.to_numpy(), type=expected[1], from_pandas=True)
-        except self._arrow.ArrowException:
-            return None
+        values = series.to_numpy()
+        return values if not expected.hasobject or all(each is None or type(each) is str for each in values) else None
 
 
-def _numpy(column: "pa.Array") -> Any:
-    """The same values, for the function to write into if it likes."""
-    return column.to_numpy(zero_copy_only=False, writable=True)
+class PlainFrames(PlainResults):
+    """The same for functions that make frames."""
+
+    def batch(self, data: Any, schema: Any) -> PlainBatch | None:
+        """The columns of a frame."""
+        if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], self._frame):
+            return None
+        frame, declared = data[0], schema.fields[0].dataType
+        if not frame.columns.is_unique or not all(name in frame.columns for name in declared.names):
+            return None
+        return self._of_columns([frame[name] for name in declared.names], declared)

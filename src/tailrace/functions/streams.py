@@ -3,14 +3,12 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.functions.columns import ColumnFunction
 from tailrace.functions.iterated import Iterated
 from tailrace.functions.messages import Answers, reader
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from tailrace.functions.plain import joined
 
 
 def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
@@ -20,15 +18,12 @@ def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
     called.begin()
     read, answers = reader(told), Answers()
 
-    def run(message: bytes) -> Any:
-        import pyarrow as pa
-
+    def run(message: Any) -> Any:
         began = time.perf_counter_ns()
         failures: dict[int, str] = {}
         made = called.over(read(message), failures)
         spent = time.perf_counter_ns() - began
-        results = pa.RecordBatch.from_arrays([pa.concat_arrays(made)], ["_0"]) if made else None
-        return answers.of(results, failures, [spent])
+        return answers.of(joined(made) if made else None, failures, [spent])
 
     return run
 
@@ -39,12 +34,12 @@ class Streamed(Iterated):
     def __init__(self, function: ColumnFunction, alone: int) -> None:
         super().__init__(function.name, function.over, alone)
         self._function = function
-        self._unanswered: deque[pa.RecordBatch] = deque()
+        self._unanswered: deque[Any] = deque()
 
-    def _hold(self, batch: "pa.RecordBatch") -> None:
+    def _hold(self, batch: Any) -> None:
         self._unanswered.append(batch)
 
-    def _note(self, batch: "pa.RecordBatch | None", made: list["pa.Array"]) -> None:  # noqa: ARG002
+    def _note(self, batch: Any, made: list[Any]) -> None:  # noqa: ARG002
         count = sum(len(each) for each in made)
         while count > 0 and self._unanswered:
             first = self._unanswered.popleft()
@@ -58,7 +53,7 @@ class Streamed(Iterated):
     def _must_fail(self) -> bool:
         return False  # every row has its result
 
-    def _one_by_one(self, failures: dict[int, str]) -> list["pa.Array"]:
+    def _one_by_one(self, failures: dict[int, str]) -> list[Any]:
         made = self._function.one_by_one(self._unanswered, failures)
         self._unanswered.clear()
         return made

@@ -4,10 +4,11 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -21,6 +22,11 @@ from tailrace.functions.messages import END
 
 CONF = {"spark.sql.session.timeZone": "UTC"}
 SCHEMA = pa.schema([("_0", pa.int64())])
+ON_PANDAS = (
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+    PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
+)
 
 
 def told(way: str, kind: int, function: Callable[..., Any], returns: DataType, **more: Any) -> dict[str, Any]:
@@ -31,7 +37,10 @@ def told(way: str, kind: int, function: Callable[..., Any], returns: DataType, *
         "kwargs": {},
         "id": 1,
     }
-    return {"way": way, "kind": kind, "conf": CONF, "functions": [called], "inputs": ['"long"'], **more}
+    on_pandas = kind in ON_PANDAS
+    return {
+        "way": way, "kind": kind, "conf": CONF, "functions": [called], "inputs": ['"long"'], "plain": on_pandas, **more
+    }  # fmt: skip
 
 
 def half(description: dict[str, Any]) -> Callable[..., Any]:
@@ -52,19 +61,40 @@ def batch(*values: int) -> pa.RecordBatch:
 SENT = SCHEMA.serialize().to_pybytes()
 
 
-def answered(run: Callable[[bytes], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[Any], Any, int]]:
-    """The answers to batches and to their end."""
-    yield from answers(run, [*(each.serialize().to_pybytes() for each in batches), END])
+def in_arrow(batch: pa.RecordBatch) -> Any:
+    return batch.serialize().to_pybytes()
 
 
-def answers(run: Callable[[bytes], Any], messages: Iterable[bytes]) -> Iterator[tuple[list[Any], Any, int]]:
+def plain(batch: pa.RecordBatch) -> Any:
+    """As the engine sends numbers without nulls to functions on pandas."""
+    if any(column.null_count for column in batch.columns):
+        return in_arrow(batch)
+    return tuple(column.to_numpy().tobytes() for column in batch.columns)
+
+
+@pytest.fixture(params=[in_arrow, plain])
+def message(request: pytest.FixtureRequest) -> Callable[[pa.RecordBatch], Any]:
+    """Both ways in which batches come."""
+    made: Callable[[pa.RecordBatch], Any] = request.param
+    return made
+
+
+def answers(
+    run: Callable[[Any], Any], messages: Iterable[Any], names: Sequence[str] = ("_0",)
+) -> Iterator[tuple[list[Any], Any, int]]:
     """Answers as the engine reads them: rows, failures, rows done with."""
     kind = None
     for message in messages:
         results, failures, spent, told_kind, done = run(message)
         assert len(spent) == 1
         kind = pa.ipc.read_schema(pa.py_buffer(told_kind)) if told_kind is not None else kind
-        made = pa.ipc.read_record_batch(pa.py_buffer(results), kind).to_pylist() if results is not None else []
+        if isinstance(results, list):
+            columns = [
+                np.frombuffer(each, dtype="int64").tolist() if isinstance(each, bytes) else each for each in results
+            ]
+            made = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        else:
+            made = pa.ipc.read_record_batch(pa.py_buffer(results), kind).to_pylist() if results is not None else []
         yield made, failures or {}, done
 
 
@@ -114,9 +144,13 @@ def test_one_that_is_asked_whether_it_is_there_calls_nothing() -> None:
 
 
 class TestColumns:
+    @pytest.fixture(autouse=True)
+    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
+        self.message = message
+
     def run(self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch) -> list[Any]:
         run = half(told("columns", kind, function, LongType(), schema=SENT))
-        messages = [each.serialize().to_pybytes() for each in batches]
+        messages = [self.message(each) for each in batches]
         return [([row["_0"] for row in made], failures) for made, failures, _ in answers(run, messages)]
 
     def test_pandas(self) -> None:
@@ -137,6 +171,33 @@ class TestColumns:
         found = self.run(counted, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
         assert found == [([2, 3], {}), ([2, None], {}), ([4], {})]
 
+    def test_a_function_may_write_into_what_it_gets(self) -> None:
+        def careless(values: pd.Series) -> pd.Series:
+            values[:] = values * 2
+            if (values == 14).any():
+                raise ValueError("not seven")
+            return values
+
+        found = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in found] == [[2, None, 6]]
+
+    def test_several_functions_get_the_same(self) -> None:
+        def careless(values: pd.Series) -> pd.Series:
+            values[:] = 0
+            return values
+
+        def same(values: pd.Series) -> pd.Series:
+            return values.where(values > 1)  # a null, where it is not
+
+        description = told("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, careless, LongType(), schema=SENT)
+        other = told("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, same, LongType())
+        description["functions"] += other["functions"]
+        results, failures, spent, kind, _ = half(description)(self.message(batch(1, 2)))
+        read = pa.ipc.read_record_batch(pa.py_buffer(results), pa.ipc.read_schema(pa.py_buffer(kind)))
+        assert read.to_pydict() == {"_0": [0, 0], "_1": [None, 2]}
+        assert failures is None
+        assert len(spent) == 2
+
     def test_only_the_rows_that_fail_fail(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
             return values.map(picky)
@@ -145,27 +206,28 @@ class TestColumns:
         assert [values for values, _ in found] == [[None], [2, None, 6], [8]]
         assert [[*failures] for _, failures in found] == [[0], [1], []]
 
-    def test_a_function_is_loaded_once_per_process(self) -> None:
-        loaded: list[int] = []
 
-        class Model:
-            def __setstate__(self, state: dict[str, Any]) -> None:
-                loaded.append(1)
+def test_a_function_is_loaded_once_per_process() -> None:
+    loaded: list[int] = []
 
-            def __getstate__(self) -> dict[str, Any]:
-                return {"some": "state"}
+    class Model:
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            loaded.append(1)
 
-            def __call__(self, value: int) -> int:
-                return value
+        def __getstate__(self) -> dict[str, Any]:
+            return {"some": "state"}
 
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        before = told("rows", PythonEvalType.SQL_BATCHED_UDF, Model(), LongType())
-        first, second = half(before), half(before)
-        assert first(((1,),))[0] == second(((1,),))[0] == [[1]]
-        from pyspark import worker
+        def __call__(self, value: int) -> int:
+            return value
 
-        kept = vars(worker)["_tailrace_functions"]
-        assert sum(type(function).__name__ == "Model" for function, _ in kept.values()) == 1
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    before = told("rows", PythonEvalType.SQL_BATCHED_UDF, Model(), LongType())
+    first, second = half(before), half(before)
+    assert first(((1,),))[0] == second(((1,),))[0] == [[1]]
+    from pyspark import worker
+
+    kept = vars(worker)["_tailrace_functions"]
+    assert sum(type(function).__name__ == "Model" for function, _ in kept.values()) == 1
 
 
 @pytest.fixture(params=["greenlet", "thread"])
@@ -177,12 +239,16 @@ def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("waiting")
 class TestStream:
+    @pytest.fixture(autouse=True)
+    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
+        self.message = message
+
     def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[tuple[Any, Any]]:
         description = told(
             "stream", PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, function, LongType(), alone=alone, schema=SENT
         )
         found = []
-        for made, failures, _ in answered(half(description), batches):
+        for made, failures, _ in answers(half(description), [*map(self.message, batches), END]):
             errors = {at: json.loads(told)["error"].partition(" (")[0] for at, told in failures.items()}
             found += [(row["_0"], errors.get(at)) for at, row in enumerate(made)]
         return found
@@ -193,7 +259,7 @@ class TestStream:
 
         kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
         run = half(told("stream", kind, same, LongType(), alone=0, schema=SENT))
-        found = [made for made, _, _ in answered(run, [batch(1), batch(2, 3)])]
+        found = [made for made, _, _ in answers(run, [*map(self.message, [batch(1), batch(2, 3)]), END])]
         assert found == [[{"_0": 1}], [{"_0": 2}, {"_0": 3}], []]
 
     def test_it_goes_on_after_an_exception(self) -> None:
@@ -266,13 +332,18 @@ class TestStream:
 class TestFrames:
     OUTPUT = StructType().add("b", LongType()).add("w", StringType())
 
+    @pytest.fixture(autouse=True)
+    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
+        self.message = message
+
     def run(
         self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0, must_fail: bool = False
     ) -> list[Any]:
         """For each batch, and for their end, what was made of it, which rows failed, and how many are done with."""
         kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
         run = half(told("frames", kind, function, self.OUTPUT, alone=alone, must_fail=must_fail, schema=SENT))
-        return [([row["b"] for row in made], [*failures], done) for made, failures, done in answered(run, batches)]
+        answered = answers(run, [*map(self.message, batches), END], self.OUTPUT.names)
+        return [([row["b"] for row in made], [*failures], done) for made, failures, done in answered]
 
     @staticmethod
     def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -291,6 +362,14 @@ class TestFrames:
 
         found = self.run(some, batch(1), batch(2, 2), batch(3), batch(1))
         assert found == [([], [], 0), ([], [], 0), ([3], [], 3), ([], [], 0), ([], [], 2)]
+
+    def test_frames_of_which_some_have_nulls_are_one_answer(self) -> None:
+        def mixed(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                yield pd.DataFrame({"b": frame["_0"], "w": "x"})
+                yield pd.DataFrame({"b": frame["_0"].where(frame["_0"] > 1), "w": "x"})
+
+        assert self.run(mixed, batch(1, 2)) == [([1, 2, None, 2], [], 0), ([], [], 2)]
 
     def test_several_frames_of_a_batch_are_one_answer(self) -> None:
         def twice(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -377,7 +456,7 @@ class TestFrames:
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         run = half(told("frames", kind, swapped, output, alone=0, must_fail=False, schema=SENT))
         with pytest.raises(ValueError, match="columns"):
-            list(answered(run, [batch(1), batch(2)]))
+            list(answers(run, map(in_arrow, [batch(1), batch(2)])))
 
     def test_an_exception_at_the_end_ends_the_worker(self) -> None:
         def broken(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

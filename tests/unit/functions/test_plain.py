@@ -1,6 +1,7 @@
-"""The short way between Arrow and pandas gives what Spark's own conversions give, or leaves it to them."""
+"""The short way between the engine and pandas gives what Spark's own conversions give, or leaves it to them."""
 
-import json
+import functools
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,15 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
 from pyspark.util import PythonEvalType
 
-from tailrace.functions.plain import PlainColumns, with_short_ways
+from tailrace.functions.plain import (
+    PlainBatch,
+    PlainFrames,
+    PlainReader,
+    PlainResults,
+    PlainRows,
+    made_in_arrow,
+    with_short_ways,
+)  # fmt: skip
 
 PLAIN = {
     "double": pa.array([1.5, float("nan"), -0.0]),
@@ -23,50 +32,60 @@ PLAIN = {
     "boolean": pa.array([True, False, True]),
     "text": pa.array(["a", None, "ü"]),
 }
-NOT_PLAIN = {
-    "double with nulls": pa.array([1.5, None]),
-    "long with nulls": pa.array([1, None]),
-    "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC")),
-    "list": pa.array([[1], [2]]),
-    "binary": pa.array([b"a", b"b"]),
-    "struct with nulls": pa.array([{"a": 1}, None]),
-    "struct of nulls": pa.array([{"a": 1}, {"a": None}]),
-}
 
 
-def sparks(batch: pa.RecordBatch) -> list[Any]:
-    return list(ArrowBatchTransformer.to_pandas(batch, timezone="UTC", struct_in_pandas="dict", df_for_struct=True))
+def plain_batch(columns: dict[str, pa.Array]) -> PlainBatch:
+    """As the engine sends it."""
+    batch = pa.RecordBatch.from_pydict(columns)
+    message = [
+        column.to_pylist() if column.type == pa.string() else column.to_numpy(zero_copy_only=False).tobytes()
+        for column in batch.columns
+    ]
+    return PlainReader(batch.schema).batch(message)
 
 
+def short_way(batch: Any, kind: int, **options: Any) -> list[Any]:
+    """What a function of Spark's worker gets that takes plain batches."""
+
+    def evaluate(_: int, batches: Any) -> Any:
+        return [ArrowBatchTransformer.to_pandas(each, timezone="UTC", **options) for each in batches]
+
+    names: dict[str, Any] = {
+        "ArrowBatchTransformer": ArrowBatchTransformer, "PandasToArrowConversion": PandasToArrowConversion
+    }  # fmt: skip
+    with_names = FunctionType(evaluate.__code__, names, "evaluate", None, evaluate.__closure__)
+    with_names.__kwdefaults__ = evaluate.__kwdefaults__
+    (made,) = with_short_ways(with_names, kind)(0, [batch])
+    return list(made)
+
+
+@pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_columns_are_as_spark_makes_them(name: str) -> None:
-    batch = pa.RecordBatch.from_arrays([PLAIN[name]], ["a"])
-    for each in (batch, batch.slice(1), batch.slice(0, 0)):
-        made = PlainColumns().to_pandas(each)
-        assert made is not None
-        pd.testing.assert_series_equal(made[0], sparks(each)[0])
+def test_plain_columns_are_as_spark_makes_them(name: str, prefer_int_ext_dtype: bool) -> None:
+    options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
+    batch, arrow = plain_batch({"a": PLAIN[name]}), pa.RecordBatch.from_arrays([PLAIN[name]], ["a"])
+    for each, same in ((batch, arrow), (batch.slice(1), arrow.slice(1)), (batch.select([0]), arrow)):
+        (made,) = short_way(each, PythonEvalType.SQL_SCALAR_PANDAS_UDF, **options)
+        pd.testing.assert_series_equal(made, ArrowBatchTransformer.to_pandas(same, timezone="UTC", **options)[0])
 
 
-def test_a_struct_of_plain_columns_is_the_same_frame() -> None:
-    struct = pa.StructArray.from_arrays(list(PLAIN.values()), list(PLAIN))
-    batch = pa.RecordBatch.from_arrays([struct], ["_0"])
-    for each in (batch, batch.slice(1), batch.slice(0, 0)):
-        made = PlainColumns().to_pandas(each)
-        assert made is not None
-        pd.testing.assert_frame_equal(made[0], sparks(each)[0])
-    made[0]["long"] = 1  # the function may write into it
-
-
-@pytest.mark.parametrize("name", NOT_PLAIN)
-def test_what_is_not_plain_is_left_to_spark(name: str) -> None:
-    assert PlainColumns().to_pandas(pa.RecordBatch.from_arrays([NOT_PLAIN[name]], ["a"])) is None
+@pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
+def test_a_frame_of_plain_columns_is_the_same_frame(prefer_int_ext_dtype: bool) -> None:
+    options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
+    batch = plain_batch(PLAIN)
+    struct = ArrowBatchTransformer.wrap_struct(pa.RecordBatch.from_pydict(PLAIN))
+    (made,) = short_way(PlainRows(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
+    pd.testing.assert_frame_equal(made, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
+    made["long"] = 1  # the function may write into it
+    made.loc[0, "double"] = 7.0
+    assert batch.column(0)[0] == 1.5
 
 
 FRAME = StructType().add("n", LongType()).add("x", DoubleType()).add("w", StringType())
 MADE: dict[str, tuple[Any, Any]] = {
     "double": (pd.Series([1.0, float("nan")]), DoubleType()),
     "integer": (pd.Series([1, 2], dtype="int32"), IntegerType()),
-    "text": (pd.Series(["a", None, float("nan")]), StringType()),
+    "text": (pd.Series(["a", None, "ü"]), StringType()),
     "no rows": (pd.Series([], dtype="float64"), DoubleType()),
     "another index": (pd.Series([1.0, 2.0], index=[7, 3]), DoubleType()),
     "frame": (pd.DataFrame({"w": ["a", None], "x": [0.5, np.nan], "n": [1, 2]}), FRAME),
@@ -74,17 +93,24 @@ MADE: dict[str, tuple[Any, Any]] = {
 }
 
 
+def plain_results(made: Any, declared: Any) -> PlainBatch | None:
+    results = PlainFrames() if isinstance(declared, StructType) else PlainResults()
+    return results.batch([made], StructType().add("_0", declared))
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_plain_results_are_as_spark_makes_them(name: str) -> None:
     made, declared = MADE[name]
-    schema = StructType().add("_0", declared)
     expected = PandasToArrowConversion.convert(
-        [made], schema, timezone="UTC", safecheck=True, arrow_cast=True, assign_cols_by_name=True
-    )
-    found = PlainColumns().from_pandas([made], schema)
+        [made], StructType().add("_0", declared), timezone="UTC", safecheck=True, arrow_cast=True,
+        assign_cols_by_name=True,
+    )  # fmt: skip
+    if isinstance(declared, StructType):
+        expected = ArrowBatchTransformer.flatten_struct(expected)
+    found = plain_results(made, declared)
     assert found is not None
-    assert found.to_pylist() == expected.to_pylist()
-    assert found.schema.equals(expected.schema)
+    assert made_in_arrow(found).to_pylist() == expected.to_pylist()
+    assert made_in_arrow(found).schema.equals(expected.schema)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +120,7 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
         (pd.Series([1.0, None]), LongType()),
         (pd.Series([1, 2], dtype="Int64"), LongType()),
         (pd.Series([1, 2], dtype=object), StringType()),
+        (pd.Series(["a", float("nan")]), StringType()),
         (pd.Series(pd.to_datetime(["2026-11-16"])), TimestampType()),
         ([1.0, 2.0], DoubleType()),
         (pd.DataFrame({"n": [1], "x": [0.5]}), FRAME),
@@ -101,9 +128,15 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
     ],
 )
 def test_other_results_are_left_to_spark(made: Any, declared: Any) -> None:
-    assert PlainColumns().from_pandas([made], StructType().add("_0", declared)) is None
+    assert plain_results(made, declared) is None
 
 
 def test_what_does_not_convert_as_expected_is_left_alone() -> None:
-    assert with_short_ways(json.dumps, PythonEvalType.SQL_SCALAR_PANDAS_UDF) is json.dumps
-    assert with_short_ways(sparks, PythonEvalType.SQL_SCALAR_ARROW_UDF) is sparks
+    def rows(_: int, batches: Any) -> list[Any]:
+        return [batch.to_pylist() for batch in batches]
+
+    batch = plain_batch({"a": pa.array([1.5, float("nan")])})
+    ((first, second),) = with_short_ways(functools.partial(rows), PythonEvalType.SQL_SCALAR_PANDAS_UDF)(0, [batch])
+    assert first == {"a": 1.5}
+    assert second["a"] != second["a"]  # what comes from the engine is no null
+    assert with_short_ways(rows, PythonEvalType.SQL_SCALAR_ARROW_UDF) is rows
