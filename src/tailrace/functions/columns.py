@@ -24,6 +24,7 @@ class ColumnFunction:
         self.name = each["name"]
         self._told = told
         self._columns = taken or [0]  # one that takes nothing is still called once per row
+        self._takes_all = len(taken) == len(told["inputs"])
         places = {at: number for number, at in enumerate(taken)}
         fields = [
             {"name": f"_{number}", "type": json.loads(told["inputs"][at]), "nullable": True, "metadata": {}}
@@ -48,7 +49,8 @@ class ColumnFunction:
 
     def over(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Its results for batches of every input, a batch of one column for each that it makes."""
-        for made in self._evaluate(0, (batch.select(self._columns) for batch in batches)):
+        taken = batches if self._takes_all else (batch.select(self._columns) for batch in batches)
+        for made in self._evaluate(0, taken):
             yield self._fitting(made)
 
     def one_by_one(self, batches: Iterable[Any], failures: dict[int, str]) -> list[Any]:

@@ -9,7 +9,7 @@ from tailrace.functions.failures import described
 from tailrace.functions.iterated import Iterated
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import PlainBatch, PlainRows, joined, with_short_ways
+from tailrace.functions.plain import PlainBatch, PlainRows, joined, with_replaced, with_short_ways
 from tailrace.functions.pulling import Call
 
 _MOST_HELD = 81_920
@@ -25,8 +25,7 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
         Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
-    call = _flat(with_short_ways(evaluate, told["kind"]))
-    mapped = Frames(each["name"], call, told["alone"], must_fail=told["must_fail"])
+    mapped = Frames(each["name"], _flat(evaluate, told["kind"]), told["alone"], must_fail=told["must_fail"])
     mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape()
 
@@ -40,9 +39,18 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     return run
 
 
-def _flat(evaluate: Callable[..., Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark's evaluation, whose batches have all columns in one."""
+def _flat(evaluate: Callable[..., Any], kind: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Spark's evaluation, whose batches have all columns in one, on batches that have not."""
     from pyspark.sql.conversion import ArrowBatchTransformer
+    from pyspark.util import PythonEvalType
+
+    if kind == PythonEvalType.SQL_MAP_ARROW_ITER_UDF:
+        as_it_is = {"flatten_struct": staticmethod(_same), "wrap_struct": staticmethod(_same)}
+        names = {"ArrowBatchTransformer": type("AsItIs", (ArrowBatchTransformer,), as_it_is)}
+        on_flat = with_replaced(evaluate, names)
+        if on_flat is not None:
+            return lambda batches: on_flat(0, batches)
+    on_whole = with_short_ways(evaluate, kind)
 
     def whole(batch: Any) -> Any:
         if isinstance(batch, PlainBatch):
@@ -50,10 +58,14 @@ def _flat(evaluate: Callable[..., Any]) -> Callable[[Iterator[Any]], Iterator[An
         return ArrowBatchTransformer.wrap_struct(batch)
 
     def call(batches: Iterator[Any]) -> Iterator[Any]:
-        for made in evaluate(0, map(whole, batches)):
+        for made in on_whole(0, map(whole, batches)):
             yield made if isinstance(made, PlainBatch) else ArrowBatchTransformer.flatten_struct(made)
 
     return call
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 class Frames(Iterated):

@@ -4,7 +4,7 @@ Spark's worker takes columns in Arrow and converts any type there is, which take
 call has few rows. Plain columns come and go as numpy has them. Everything else goes Spark's way, batch by batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -123,11 +123,16 @@ def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., An
     if kind not in (*of_columns, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF):
         return evaluate  # the others need not wait for pandas to be imported
     conversions = _conversions(PlainResults() if kind in of_columns else PlainFrames())
-    if not isinstance(evaluate, FunctionType) or not conversions.keys() <= evaluate.__globals__.keys():
-        return _in_arrow(evaluate)
+    return with_replaced(evaluate, conversions) or _in_arrow(evaluate)
+
+
+def with_replaced(evaluate: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """A copy of a function for which some names of its module mean something else, if it knows all of them."""
+    if not isinstance(evaluate, FunctionType) or not names.keys() <= evaluate.__globals__.keys():
+        return None
     return FunctionType(
         evaluate.__code__,
-        {**evaluate.__globals__, **conversions},
+        {**evaluate.__globals__, **names},
         evaluate.__name__,
         evaluate.__defaults__,
         evaluate.__closure__,
