@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
-	bench-python bench-python-slow bench-aggregate bench-lineage bench-static soak docs lock clean
+	bench-python bench-python-slow bench-python-rates bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -69,6 +69,10 @@ bench-python: $(READY)  ## every kind of Python function against a built-in expr
 bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minutes each; an hour
 	@$(BIN)/tailrace bench engines --works python --rates 10 --warmup 40 --seconds 300 --runs 1 \
 		--lanes $(KINDS) --out $(RESULTS)/python-slow
+
+bench-python-rates: $(READY)  ## how far a plain and a vectorised function go, against the five stock settings; 20 minutes
+	@$(BIN)/tailrace bench engines --works python --rates 3000,4500,6000,8000,10000,12000 --burst 20000 --warmup 70 \
+		--seconds 15 --runs 1 --lanes realtime-builtin,realtime-udf,realtime-pandas,python-five --out $(RESULTS)/python-rates
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
 	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \

@@ -158,10 +158,14 @@ private[tailrace] object Functions {
   /** The most rows in one call: more would not be cheaper by the row, and the first of them would wait for the last. */
   val Most = 4096
 
-  private[tailrace] def onPandas(evalType: Int): Boolean = evalType match {
-    case PythonEvalType.SQL_SCALAR_PANDAS_UDF | PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF => true
-    case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF => true
-    case _ => false
+  /** Whether a function on these takes plain columns. What is not deterministic cannot be asked again where they turn out not to be. */
+  def takesPlain(evalType: Int, inputs: Seq[Expression], schema: StructType): Boolean = {
+    val onPandas = evalType match {
+      case PythonEvalType.SQL_SCALAR_PANDAS_UDF | PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF => true
+      case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF => true
+      case _ => false
+    }
+    onPandas && inputs.forall(_.deterministic) && PlainColumns.canBe(schema)
   }
 }
 
@@ -218,14 +222,14 @@ private[sql] class PickledFunctions(facts: Facts, calls: Calls, binaryAsBytes: B
 
 /** `@pandas_udf`, `arrow_udf` and `@udf` with Arrow. Over an iterator, an answer may be about several groups, or a part of one. */
 private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) extends ColumnFunctions(facts, calls) {
-  override def path: String = "Arrow batches"
+  override def path: String = if (plain) "plain columns" else "Arrow batches"
 
   override protected def iterates: Boolean =
     evalType == PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF || evalType == PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF
 
   override protected def inputs: Seq[Expression] = if (calls.inputs.isEmpty) Seq(Literal(0)) else calls.inputs
 
-  private def schema = if (calls.inputs.isEmpty) ArrowMessages.Nothing else calls.schema
+  private def schema = if (calls.inputs.isEmpty) BatchMessages.Nothing else calls.schema
 
   override protected def made(alone: Int): ChainedPythonFunctions = function(
     told ++ Map(
@@ -233,13 +237,13 @@ private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) ext
       "kind" -> evalType,
       "alone" -> alone,
       "plain" -> plain,
-      "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes)),
+      "schema" -> BatchMessages.kind(schema, facts.timeZone, facts.largeTypes)),
     carried)
 
-  private def plain: Boolean = Functions.onPandas(evalType) && PlainColumns.canBe(schema)
+  private def plain: Boolean = Functions.takesPlain(evalType, inputs, schema)
 
   override protected def messages(context: TaskContext): Messages =
-    new ArrowMessages(
+    new BatchMessages(
       schema, calls.calls.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireTypes, context)
 
   /** What comes back from Python must be of the types that the user declared. */
@@ -264,7 +268,7 @@ private[sql] class MapFunction(
 
   override def names: Seq[String] = Seq(name)
 
-  override def path: String = "Arrow batches"
+  override def path: String = if (plain) "plain columns" else "Arrow batches"
 
   override protected def iterates: Boolean = true
 
@@ -283,16 +287,16 @@ private[sql] class MapFunction(
       "alone" -> alone,
       "plain" -> plain,
       "must_fail" -> facts.run.failed.deadLetters.isEmpty,
-      "schema" -> ArrowMessages.kind(schema, facts.timeZone, facts.largeTypes),
+      "schema" -> BatchMessages.kind(schema, facts.timeZone, facts.largeTypes),
       "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, makes).told).asJava),
     Seq(mapped))
 
   /** Two columns of one name are none of a frame. */
   private def plain: Boolean =
-    Functions.onPandas(evalType) && PlainColumns.canBe(schema) && schema.names.distinct.length == schema.length
+    Functions.takesPlain(evalType, inputs, schema) && schema.names.distinct.length == schema.length
 
   override protected def messages(context: TaskContext): Messages =
-    new ArrowMessages(
+    new BatchMessages(
       schema, facts.output.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireType, context)
 
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {

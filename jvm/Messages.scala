@@ -93,7 +93,7 @@ private[tailrace] final class PickledMessages(schema: StructType, results: Seq[D
  *
  * @param results the types of what functions make
  */
-private[tailrace] final class ArrowMessages(
+private[tailrace] final class BatchMessages(
     schema: StructType,
     results: Seq[DataType],
     plain: Boolean,
@@ -142,7 +142,7 @@ private[tailrace] final class ArrowMessages(
         val batch = loaded(bytes)
         (batch.numRows(), (at: Int) => batch.getRow(at): InternalRow)
       case columns: ju.List[_] =>
-        val rows = plainResults.rows(columns.asScala.toSeq)
+        val rows = plainResults.made(columns.asScala.toSeq)
         (rows.size, rows.row _)
       case _ => (0, (_: Int) => throw new NoSuchElementException)
     }
@@ -164,7 +164,7 @@ private[tailrace] final class ArrowMessages(
     batch
   }
 
-  /** The first answer tells of what kind the others are. */
+  /** The first answer in Arrow tells of what kind the others are. */
   private def begin(kind: Array[Byte]): Unit = {
     val next = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel(kind)), allocator)
     check(ArrowUtils.fromArrowSchema(next.getSchema))
@@ -191,7 +191,7 @@ private[tailrace] final class ArrowMessages(
   }
 }
 
-private[tailrace] object ArrowMessages {
+private[tailrace] object BatchMessages {
 
   /** The kind of batches that a worker gets, as bytes. */
   def kind(schema: StructType, timeZone: String, largeTypes: Boolean): Array[Byte] = {

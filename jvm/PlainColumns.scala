@@ -18,9 +18,10 @@ import org.apache.spark.unsafe.types.UTF8String
 private[tailrace] final class PlainColumns(types: Array[DataType]) {
   import PlainColumns._
 
-  /** Rows as a tuple of columns, pickled; None where a number is null, or a text none. */
+  /** Rows as a tuple of columns, pickled; None where a number is null, which numpy does not know, or a text is not Unicode. */
   def of(rows: Iterable[InternalRow]): Option[Array[Byte]] = {
-    val columns = types.map(column(_, rows.size))
+    val count = rows.size
+    val columns = types.map(column(_, count))
     val places = columns.indices
     val arePlain = rows.forall(row => places.forall(at => columns(at).add(row, at)))
     if (arePlain) Some(pickled(columns)) else None
@@ -51,34 +52,39 @@ private[tailrace] final class PlainColumns(types: Array[DataType]) {
   }
 
   /** Columns that functions made, as rows. */
-  def rows(made: Seq[Any]): PlainRows = {
-    val columns = made.zip(types).map {
-      case (texts: ju.List[_], _) => (texts.size, (at: Int) => UTF8String.fromString(texts.get(at).asInstanceOf[String]))
-      case (numbers, kind) => values(numbers.asInstanceOf[Array[Byte]], kind)
+  def made(columns: Seq[Any]): MadeColumns = {
+    require(columns.length == types.length, s"${columns.length} columns came from Python, not ${types.length}")
+    val read = columns.zip(types).map {
+      case (texts: ju.List[_], _: StringType) => texts.size -> text(texts)
+      case (numbers: Array[Byte], kind) => numbers.length / kind.defaultSize -> number(numbers, kind)
+      case (other, kind) => throw new IllegalStateException(s"${other.getClass} came from Python, not $kind")
     }
-    new PlainRows(columns.head._1, columns.map(_._2).toArray)
+    require(read.map(_._1).distinct.length == 1, "columns of several lengths came from Python")
+    new MadeColumns(read.head._1, read.map(_._2).toArray)
   }
 
-  /** How many numbers there are, and each. Not a number is null, as Spark has it for what comes from pandas. */
-  private def values(numbers: Array[Byte], kind: DataType): (Int, Int => Any) = {
+  private def text(texts: ju.List[_]): Int => Any = at => UTF8String.fromString(texts.get(at).asInstanceOf[String])
+
+  /** Not a number is null, as Spark has it for what comes from pandas. */
+  private def number(numbers: Array[Byte], kind: DataType): Int => Any = {
     val bytes = ByteBuffer.wrap(numbers).order(ByteOrder.LITTLE_ENDIAN)
-    val value: Int => Any = kind match {
+    kind match {
       case DoubleType => at => orNull(bytes.getDouble(at * 8))(_.isNaN)
       case FloatType => at => orNull(bytes.getFloat(at * 4))(_.isNaN)
       case LongType => at => bytes.getLong(at * 8)
       case IntegerType => at => bytes.getInt(at * 4)
       case ShortType => at => bytes.getShort(at * 2)
       case ByteType => at => bytes.get(at)
-      case _ => at => bytes.get(at) != 0
+      case BooleanType => at => bytes.get(at) != 0
+      case other => throw new IllegalStateException(s"numbers came from Python, not $other")
     }
-    (numbers.length / kind.defaultSize, value)
   }
 
   private def orNull[T](number: T)(isNone: T => Boolean): Any = if (isNone(number)) null else number
 }
 
-/** Rows that functions made, column by column. */
-private[tailrace] final class PlainRows(val size: Int, columns: Array[Int => Any]) {
+/** What functions made, column by column. */
+private[tailrace] final class MadeColumns(val size: Int, columns: Array[Int => Any]) {
   def row(at: Int): InternalRow = new GenericInternalRow(columns.map(_(at)))
 }
 
@@ -125,8 +131,9 @@ private[tailrace] object PlainColumns {
         true
       } else {
         val text = row.getUTF8String(at)
-        if (text.isValid) write(items, Opcodes.BINUNICODE, text.getBytes)
-        text.isValid
+        val isText = text.isValid
+        if (isText) write(items, Opcodes.BINUNICODE, text.getBytes)
+        isText
       }
 
     override def pickle(out: ByteArrayOutputStream): Unit = {

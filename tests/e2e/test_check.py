@@ -97,7 +97,7 @@ def test_a_writer_and_a_frame_can_be_checked(spark: Any, kafka: Kafka) -> None:
     assert "Python" not in {link.name for link in report.latency}, "no row waits for a batch to fill"
 
 
-def by_three_functions(events: Any) -> Any:
+def by_four_functions(events: Any) -> Any:
     @F.udf("double", useArrow=False)
     def doubled(number):
         return number * 2
@@ -106,11 +106,16 @@ def by_three_functions(events: Any) -> Any:
     def halved(numbers: pd.Series) -> pd.Series:
         return numbers / 2
 
+    @F.pandas_udf("double")
+    def stamped(numbers: pd.Series, _: pd.Series) -> pd.Series:
+        return numbers
+
     def scored(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield from batches
 
     events = events.withColumn("amount", doubled("amount"))  # doubled here
     events = events.withColumn("amount", halved("amount"))  # halved here
+    events = events.withColumn("amount", stamped("amount", F.current_timestamp()))  # stamped here
     return events.mapInPandas(scored, SCHEMA)  # scored here
 
 
@@ -122,9 +127,14 @@ def python_findings(kafka: Kafka, transform: Any) -> dict[str, Any]:
 
 
 def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka: Kafka) -> None:
-    found = python_findings(kafka, by_three_functions)
+    found = python_findings(kafka, by_four_functions)
     assert {each.severity for each in found.values()} == {"advice"}
-    paths = {"doubled": "pickled rows", "halved": "Arrow batches", "scored": "Arrow batches"}
+    paths = {
+        "doubled": "pickled rows",
+        "halved": "plain columns",
+        "stamped": "Arrow batches",
+        "scored": "plain columns",
+    }
     assert found.keys() == paths.keys()
     for name, path in paths.items():
         assert path in found[name].why
@@ -132,7 +142,7 @@ def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka:
 
 def test_a_python_function_is_told_with_the_users_line(spark: Any, kafka: Kafka) -> None:
     lines = Path(__file__).read_text().splitlines()
-    for name, finding in python_findings(kafka, by_three_functions).items():
+    for name, finding in python_findings(kafka, by_four_functions).items():
         line = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {name} here"))
         assert finding.where.startswith(f"{__file__}:{line} ("), finding.where
 

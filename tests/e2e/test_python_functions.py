@@ -128,6 +128,50 @@ def test_every_type_there_and_back(kind: str) -> None:
     agree()
 
 
+PLAIN = ("flag", "tiny", "small", "number", "large", "single", "real", "word")
+"""Those that go to pandas as numpy has them, where numbers are not null."""
+whole_rows = st.lists(
+    st.fixed_dictionaries({"id": st.integers(0, 1000), **{name: TYPES[name][1] for name in PLAIN}}),
+    min_size=20,
+    max_size=60,
+)
+
+
+def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
+    """Plain columns go to pandas and come back, one of them with numbers that are none."""
+
+    def series(values: pd.Series) -> pd.Series:
+        return values.where(values > 0) if values.dtype == "float64" else values
+
+    def stream(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        yield from map(series, batches)
+
+    def frames(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in batches:
+            yield frame.assign(real=series(frame["real"]))
+
+    if kind == "map-pandas":
+        return events.mapInPandas(frames, events.schema)
+    names = PLAIN[::3] if kind == "pandas-iter" else PLAIN  # one that takes an iterator has a worker of its own
+    function: Any = stream if kind == "pandas-iter" else series
+    return events.select("id", *(F.pandas_udf(function, TYPES[name][0])(name).alias(name) for name in names))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pandas-iter", "map-pandas"])
+def test_plain_columns_there_and_back(kind: str) -> None:
+    schema = ", ".join(["id long", *(f"{name} {TYPES[name][0]}" for name in PLAIN)])
+    here = pipeline(lambda events: plain_columns_through(kind, events), schema)
+
+    @on_spark
+    @given(whole_rows, rows)
+    def agree(whole: list[Any], with_nulls: list[Any]) -> None:
+        kept = [{name: row.get(name) for name in ("id", *PLAIN)} for row in with_nulls]
+        sent = [*whole, *kept]
+        assert len(require_equal_modes(here, sent).rows) == len(sent)
+
+    agree()
+
+
 class Model:
     """Holds what it needs, as a model does."""
 

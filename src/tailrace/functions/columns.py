@@ -76,10 +76,10 @@ class ColumnFunction:
 
     def _fitting(self, made: Any) -> Any:
         """Of the same type as those before: a stream of Arrow has one."""
-        import pyarrow as pa
-
         if isinstance(made, PlainBatch):
             return made
+        import pyarrow as pa
+
         column = made.column(0)
         if self._type is None:
             self._type = column.type

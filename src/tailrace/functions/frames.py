@@ -9,7 +9,7 @@ from tailrace.functions.failures import described
 from tailrace.functions.iterated import Iterated
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import PlainBatch, PlainRows, joined, with_replaced, with_short_ways
+from tailrace.functions.plain import PlainBatch, PlainFrame, joined, with_replaced, with_short_ways
 from tailrace.functions.pulling import Call
 
 _MOST_HELD = 81_920
@@ -54,7 +54,7 @@ def _flat(evaluate: Callable[..., Any], kind: int) -> Callable[[Iterator[Any]], 
 
     def whole(batch: Any) -> Any:
         if isinstance(batch, PlainBatch):
-            return PlainRows(batch.names, batch.columns)
+            return PlainFrame(batch.names, batch.columns)
         return ArrowBatchTransformer.wrap_struct(batch)
 
     def call(batches: Iterator[Any]) -> Iterator[Any]:
@@ -143,10 +143,10 @@ class Shape:
         return joined(batches) if batches else None
 
     def _fitting(self, made: Any) -> Any:
-        import pyarrow as pa
-
         if isinstance(made, PlainBatch):
             return made
+        import pyarrow as pa
+
         if self._schema is None:
             self._schema = made.schema
         if made.schema == self._schema:

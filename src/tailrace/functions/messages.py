@@ -25,7 +25,7 @@ def reader(told: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 class Answers:
-    """Answers to messages, of which the first tells of what kind they are."""
+    """Answers to messages, of which the first in Arrow tells of what kind those are."""
 
     def __init__(self) -> None:
         self._schema: Any = None

@@ -5,7 +5,7 @@ call has few rows. Plain columns come and go as numpy has them. Everything else 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PlainBatch:
         return pa.RecordBatch.from_arrays(columns, list(self.names))
 
 
-class PlainRows(PlainBatch):
+class PlainFrame(PlainBatch):
     """One whose columns are those of a frame."""
 
     def to_arrow(self, *, made: bool) -> "pa.RecordBatch":
@@ -62,26 +62,26 @@ def _array(column: Any, *, made: bool) -> "pa.Array":
 
 def joined(batches: Sequence[Any]) -> Any:
     """Batches that functions made, one after the other: plain if all of them are."""
+    if len(batches) == 1:
+        return batches[0]
     import numpy as np
     import pyarrow as pa
 
-    if len(batches) == 1:
-        return batches[0]
     if all(isinstance(batch, PlainBatch) for batch in batches):
         columns = zip(*(batch.columns for batch in batches), strict=True)
         return PlainBatch(batches[0].names, [np.concatenate(column) for column in columns])
-    arrow = [made_in_arrow(batch) for batch in batches]
-    arrays = [pa.concat_arrays(column) for column in zip(*(batch.columns for batch in arrow), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=arrow[0].schema.names)
+    columns = zip(*(made_in_arrow(batch).columns for batch in batches), strict=True)
+    schema = next(batch.schema for batch in batches if not isinstance(batch, PlainBatch))
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=schema)
 
 
 def beside(batches: Sequence[Any]) -> Any:
     """Batches of one column that functions made, side by side: plain if all of them are."""
-    import pyarrow as pa
-
     names = [f"_{number}" for number in range(len(batches))]
     if all(isinstance(batch, PlainBatch) for batch in batches):
         return PlainBatch(names, [batch.column(0) for batch in batches])
+    import pyarrow as pa
+
     return pa.RecordBatch.from_arrays([made_in_arrow(batch).column(0) for batch in batches], names)
 
 
@@ -127,8 +127,8 @@ def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., An
 
 
 def with_replaced(evaluate: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """A copy of a function for which some names of its module mean something else, if it knows all of them."""
-    if not isinstance(evaluate, FunctionType) or not names.keys() <= evaluate.__globals__.keys():
+    """A copy of a function for which some names of its module mean something else, if it uses all of them."""
+    if not isinstance(evaluate, FunctionType) or not names.keys() <= _names_in(evaluate.__code__):
         return None
     return FunctionType(
         evaluate.__code__,
@@ -137,6 +137,11 @@ def with_replaced(evaluate: Callable[..., Any], names: Mapping[str, Any]) -> Cal
         evaluate.__defaults__,
         evaluate.__closure__,
     )
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = [_names_in(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return {*code.co_names}.union(*inner)
 
 
 def _in_arrow(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,7 +167,7 @@ def _conversions(results: "PlainResults") -> dict[str, Any]:
             return ArrowBatchTransformer.to_pandas(batch.to_arrow(made=False), *args, **options)
         # Copies, for the function to write into if it likes.
         named = [(name, column.copy()) for name, column in zip(batch.names, batch.columns, strict=True)]
-        if isinstance(batch, PlainRows):
+        if isinstance(batch, PlainFrame):
             return [pd.DataFrame(dict(named), copy=False)]
         return [pd.Series(column, name=name, copy=False) for name, column in named]
 
@@ -212,8 +217,17 @@ class PlainResults:
         expected = self._made_of.get(type(declared))
         if expected is None or type(series) is not self._series or series.dtype != expected:
             return None
-        values = series.to_numpy()
-        return values if not expected.hasobject or all(each is None or type(each) is str for each in values) else None
+        # A copy: what the function does with its own afterwards does not change what it has given.
+        values = series.to_numpy(copy=True)
+        return values if not expected.hasobject or _are_texts(values) else None
+
+
+def _are_texts(values: Any) -> bool:
+    """Whether these are texts that can be sent, or nothing: half of a surrogate pair is none."""
+    try:
+        return all(each is None or (type(each) is str and (each.isascii() or each.encode())) for each in values)
+    except UnicodeEncodeError:
+        return False
 
 
 class PlainFrames(PlainResults):
@@ -224,6 +238,8 @@ class PlainFrames(PlainResults):
         if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], self._frame):
             return None
         frame, declared = data[0], schema.fields[0].dataType
+        if not all(field.nullable for field in declared.fields):
+            return None  # Spark's way finds nulls where there must be none
         if not frame.columns.is_unique or not all(name in frame.columns for name in declared.names):
             return None
         return self._of_columns([frame[name] for name in declared.names], declared)

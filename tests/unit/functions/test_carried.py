@@ -161,14 +161,11 @@ class TestColumns:
         assert found == [([2, 4], {}), ([6], {})]
 
     def test_numbers_with_nulls_and_results_of_another_type_go_sparks_way(self) -> None:
-        calls: list[int] = []
-
-        def counted(values: pd.Series) -> pd.Series:
-            calls.append(len(values))
+        def increased(values: pd.Series) -> pd.Series:
             return values.astype("float64") + 1.0  # declared as whole numbers
 
         nulls = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int64())], ["_0"])
-        found = self.run(counted, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
+        found = self.run(increased, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
         assert found == [([2, 3], {}), ([2, None], {}), ([4], {})]
 
     def test_a_function_may_write_into_what_it_gets(self) -> None:
@@ -179,6 +176,19 @@ class TestColumns:
             return values
 
         found = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in found] == [[2, None, 6]]
+
+    def test_what_a_function_gave_is_not_what_it_writes_next(self) -> None:
+        buffer = np.zeros(8, dtype="int64")
+
+        def in_place(values: pd.Series) -> pd.Series:
+            if (values == 7).any():
+                raise ValueError("not seven")
+            made = buffer[: len(values)]
+            made[:] = values * 2
+            return pd.Series(made)
+
+        found = self.run(in_place, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
         assert [values for values, _ in found] == [[2, None, 6]]
 
     def test_several_functions_get_the_same(self) -> None:
@@ -228,6 +238,21 @@ def test_a_function_is_loaded_once_per_process() -> None:
 
     kept = vars(worker)["_tailrace_functions"]
     assert sum(type(function).__name__ == "Model" for function, _ in kept.values()) == 1
+
+
+def test_several_plain_columns() -> None:
+    def frames(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in batches:
+            frame["n"] += frame["w"].str.len().fillna(0).astype("int64")
+            yield frame[["w", "n"]]
+
+    output = StructType().add("w", StringType()).add("n", LongType())
+    schema = pa.schema([("n", pa.int64()), ("w", pa.string())]).serialize().to_pybytes()
+    kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
+    run = half(told("frames", kind, frames, output, alone=0, must_fail=False, schema=schema))
+    ((made, failures, _),) = answers(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
+    assert made == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
+    assert failures == {}
 
 
 @pytest.fixture(params=["greenlet", "thread"])
@@ -362,6 +387,27 @@ class TestFrames:
 
         found = self.run(some, batch(1), batch(2, 2), batch(3), batch(1))
         assert found == [([], [], 0), ([], [], 0), ([3], [], 3), ([], [], 0), ([], [], 2)]
+
+    def test_what_one_gave_is_not_what_it_writes_next(self) -> None:
+        def in_place(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                made = pd.DataFrame({"b": frame["_0"], "w": "x"})
+                yield made
+                made["b"] += 10
+                yield made
+
+        assert self.run(in_place, batch(1, 2)) == [([1, 2, 11, 12], [], 0), ([], [], 2)]
+
+    def test_what_must_not_be_null_goes_sparks_way(self) -> None:
+        def same(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                yield pd.DataFrame({"b": frame["_0"]})
+
+        output = StructType().add("b", LongType(), nullable=False)
+        kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
+        run = half(told("frames", kind, same, output, alone=0, must_fail=False, schema=SENT))
+        results, *_ = run(self.message(batch(1, 2)))
+        assert isinstance(results, bytes)  # in Arrow
 
     def test_frames_of_which_some_have_nulls_are_one_answer(self) -> None:
         def mixed(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

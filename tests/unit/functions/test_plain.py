@@ -1,7 +1,6 @@
 """The short way between the engine and pandas gives what Spark's own conversions give, or leaves it to them."""
 
 import functools
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,15 @@ from pyspark.util import PythonEvalType
 
 from tailrace.functions.plain import (
     PlainBatch,
+    PlainFrame,
     PlainFrames,
     PlainReader,
     PlainResults,
-    PlainRows,
+    joined,
     made_in_arrow,
+    with_replaced,
     with_short_ways,
-)  # fmt: skip
+)
 
 PLAIN = {
     "double": pa.array([1.5, float("nan"), -0.0]),
@@ -48,14 +49,11 @@ def short_way(batch: Any, kind: int, **options: Any) -> list[Any]:
     """What a function of Spark's worker gets that takes plain batches."""
 
     def evaluate(_: int, batches: Any) -> Any:
+        assert PandasToArrowConversion is not original, "the other conversion is replaced as well"
         return [ArrowBatchTransformer.to_pandas(each, timezone="UTC", **options) for each in batches]
 
-    names: dict[str, Any] = {
-        "ArrowBatchTransformer": ArrowBatchTransformer, "PandasToArrowConversion": PandasToArrowConversion
-    }  # fmt: skip
-    with_names = FunctionType(evaluate.__code__, names, "evaluate", None, evaluate.__closure__)
-    with_names.__kwdefaults__ = evaluate.__kwdefaults__
-    (made,) = with_short_ways(with_names, kind)(0, [batch])
+    original = PandasToArrowConversion
+    (made,) = with_short_ways(evaluate, kind)(0, [batch])
     return list(made)
 
 
@@ -74,7 +72,7 @@ def test_a_frame_of_plain_columns_is_the_same_frame(prefer_int_ext_dtype: bool) 
     options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
     batch = plain_batch(PLAIN)
     struct = ArrowBatchTransformer.wrap_struct(pa.RecordBatch.from_pydict(PLAIN))
-    (made,) = short_way(PlainRows(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
+    (made,) = short_way(PlainFrame(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
     pd.testing.assert_frame_equal(made, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
     made["long"] = 1  # the function may write into it
     made.loc[0, "double"] = 7.0
@@ -121,6 +119,7 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
         (pd.Series([1, 2], dtype="Int64"), LongType()),
         (pd.Series([1, 2], dtype=object), StringType()),
         (pd.Series(["a", float("nan")]), StringType()),
+        (pd.Series(["a", "\ud83d"]), StringType()),
         (pd.Series(pd.to_datetime(["2026-11-16"])), TimestampType()),
         ([1.0, 2.0], DoubleType()),
         (pd.DataFrame({"n": [1], "x": [0.5]}), FRAME),
@@ -129,6 +128,32 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
 )
 def test_other_results_are_left_to_spark(made: Any, declared: Any) -> None:
     assert plain_results(made, declared) is None
+
+
+def test_batches_are_joined_as_they_are() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    arrow = pa.RecordBatch.from_arrays([pa.array([3])], schema=schema)
+    plain = plain_batch({"a": pa.array([1, 2])})
+    assert joined([plain, plain]).column(0).tolist() == [1, 2, 1, 2]
+    mixed = joined([plain, arrow])
+    assert mixed.schema == schema
+    assert mixed.column(0).to_pylist() == [1, 2, 3]
+    assert joined([arrow, arrow]).schema == schema
+
+
+def test_a_name_is_replaced_where_a_function_uses_it() -> None:
+    def outer() -> list[str]:
+        return [secret_of(each) for each in "ab"]
+
+    made = with_replaced(outer, {"secret_of": str.upper})
+    assert made is not None
+    assert made() == ["A", "B"]
+    assert with_replaced(outer, {"len": len}) is None
+    assert with_replaced(functools.partial(outer), {"secret_of": len}) is None
+
+
+def secret_of(text: str) -> str:
+    return text
 
 
 def test_what_does_not_convert_as_expected_is_left_alone() -> None:
