@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,11 +92,22 @@ def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) 
             ends.append(dict(log_ends(kafka.config, {sink: 2})[sink]))
     starts.append(saved(place, source))
     with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
-        kafka.receive(sink, lambda seen: len({row["a"] for _, row in seen}) == load.sent, 60)
+        kafka.receive(sink, all_of(load.sent), 60)
         running.stop()
     ends.append(dict(log_ends(kafka.config, {sink: 2})[sink]))
     assert boundaries >= BOUNDARIES
     require_only_replays(list(read_records(kafka.config, sink)), starts, ends)
+
+
+def all_of(count: int) -> Callable[[list[Any]], bool]:
+    """Whether so many different records have been seen; it is asked after each."""
+    found: set[int] = set()
+
+    def are_there(seen: list[Any]) -> bool:
+        found.update(row["a"] for _, row in seen[-1:])
+        return len(found) == count
+
+    return are_there
 
 
 def saved(place: Path, topic: str) -> dict[int, int]:
