@@ -140,21 +140,28 @@ whole_rows = st.lists(
 def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
     """Plain columns go to pandas and come back, one of them with numbers that are none."""
 
-    def series(values: pd.Series) -> pd.Series:
-        return values.where(values > 0) if values.dtype == "float64" else values
+    def same_series(values: pd.Series) -> pd.Series:
+        return values
 
-    def stream(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        yield from map(series, batches)
+    def positive(values: pd.Series) -> pd.Series:
+        return values.where(values > 0)
+
+    def same_stream(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        yield from batches
+
+    def positive_stream(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        yield from map(positive, batches)
 
     def frames(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for frame in batches:
-            yield frame.assign(real=series(frame["real"]))
+            yield frame.assign(real=positive(frame["real"]))
 
     if kind == "map-pandas":
         return events.mapInPandas(frames, events.schema)
     names = PLAIN[::3] if kind == "pandas-iter" else PLAIN  # one that takes an iterator has a worker of its own
-    function: Any = stream if kind == "pandas-iter" else series
-    return events.select("id", *(F.pandas_udf(function, TYPES[name][0])(name).alias(name) for name in names))
+    series: Any = (same_stream, positive_stream) if kind == "pandas-iter" else (same_series, positive)
+    made = {name: F.pandas_udf(series[name == "real"], TYPES[name][0])(name) for name in names}
+    return events.select("id", *(column.alias(name) for name, column in made.items()))
 
 
 @pytest.mark.parametrize("kind", ["pandas", "pandas-iter", "map-pandas"])
