@@ -29,6 +29,18 @@ STUDIES = {
         "The keyed aggregate after a long warm-up",
         "The same lanes at 2,000 events a second when their engines have compiled what they run.",
     ),
+    "python": (
+        "Python functions",
+        "Every kind of them in real time against a built-in expression, five stock settings, Quix Streams and PyFlink.",
+    ),
+    "python-slow": (
+        "Python functions when little happens",
+        "Each call has one row. Beside these lanes, those of the next table ran on the same machine.",
+    ),
+    "python-slow-batches": (
+        "Functions on batches when little happens",
+        "The other half of the same measurement, with a built-in expression of its own.",
+    ),
 }
 """The committed results, by folder, in the order of the page."""
 PERCENTILES = ("p50", "p95", "p99", "p99.9")

@@ -24,6 +24,9 @@ _PAUSE_MS, _PAUSE_WITH_STATE_MS = 300.0, 550.0
 _STATIC_SIDE_MS = 110.0
 """What reading a static table of a thousand rows again adds to that (``make bench-static``)."""
 
+_PYTHON_MS = {"pickled rows": 1.0, "plain columns": 1.3, "Arrow batches": 7.2}
+"""What `@udf`, `@pandas_udf` and `arrow_udf` added to the p50 of a built-in expression (docs/results.md, 2,000/s)."""
+
 
 def latency_chain(query: Query) -> tuple[Link, ...]:
     """The links of a query's way: what each record may wait, what a checkpoint costs, what a crash repeats."""
@@ -40,9 +43,18 @@ def _links(query: Query) -> Iterator[Link]:
         yield Link("next batch", query.interval_ms / 2, "half of --trigger-every")
     for number in range(1, query.shuffles + 1) if query.realtime else ():
         yield Link(f"shuffle {number}", shuffle_wait_ms(query), SHUFFLE_TIMER)
-    if query.realtime and holds_rows_for_python(query):
-        yield Link("Python", float(query.interval_ms), "rows wait for the end of the batch")
+    yield from _python_links(query)
     yield from _sink_links(query)
+
+
+def _python_links(query: Query) -> Iterator[Link]:
+    if not query.realtime:
+        return
+    if holds_rows_for_python(query):
+        yield Link("Python", float(query.interval_ms), "rows wait for the end of the batch")
+    for node in query.python_nodes:
+        if node.path:
+            yield Link(", ".join(node.functions), _PYTHON_MS[node.path], f"Python, {node.path}: the benchmark's lanes")
 
 
 def _sink_links(query: Query) -> Iterator[Link]:

@@ -321,6 +321,15 @@ def test_rows_are_held_for_python_by_sparks_own_operators_alone(name: str, path:
     assert ("Python" in {link.name for link in latency_chain(asked)}) is held
 
 
+def test_what_carried_functions_add_is_a_link_each() -> None:
+    lower = node("MapPartitions", SCAN, functions=("rate",), path="plain columns")
+    upper = node("MapPartitions", lower, functions=("score", "rank"), path="pickled rows")
+    links = {link.name: link for link in latency_chain(query(plan=upper))}
+    assert links["rate"].ms > links["score, rank"].ms > 0
+    assert "plain columns" in links["rate"].source
+    assert "rate" not in {link.name for link in latency_chain(query(plan=upper, **MICRO))}
+
+
 def test_each_call_of_carried_functions_is_told_with_its_own_path() -> None:
     lower = node("MapPartitions", SCAN, functions=("rate",), path="Arrow batches")
     told = findings(plan=node("MapPartitions", lower, functions=("score",), path="pickled rows"))
