@@ -69,9 +69,9 @@ bench-python: $(READY)  ## every kind of Python function against a built-in expr
 SLOWLY := bench engines --works python --rates 10 --warmup 30 --seconds 300 --runs 1
 bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minutes each, two engines at a time; 30 minutes
 	@$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-udf,realtime-udf-arrow,realtime-pandas,realtime-pandas-iter \
-		--out $(RESULTS)/python-slow & \
+		--out $(RESULTS)/python-slow & first=$$!; \
 	$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-arrow,realtime-map-pandas,realtime-map-arrow \
-		--out $(RESULTS)/python-slow-batches; wait
+		--out $(RESULTS)/python-slow-batches; second=$$?; wait $$first && exit $$second
 
 bench-python-rates: $(READY)  ## how far a plain and a vectorised function go, against the five stock settings; 20 minutes
 	@$(BIN)/tailrace bench engines --works python --rates 3000,4500,6000,8000,10000,12000 --burst 20000 --warmup 70 \

@@ -70,7 +70,7 @@ def joined(batches: Sequence[Any]) -> Any:
     if all(isinstance(batch, PlainBatch) for batch in batches):
         columns = zip(*(batch.columns for batch in batches), strict=True)
         return PlainBatch(batches[0].names, [np.concatenate(column) for column in columns])
-    columns = zip(*(made_in_arrow(batch).columns for batch in batches), strict=True)
+    columns = zip(*(in_arrow(batch, made=True).columns for batch in batches), strict=True)
     schema = next(batch.schema for batch in batches if not isinstance(batch, PlainBatch))
     return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=schema)
 
@@ -82,12 +82,12 @@ def beside(batches: Sequence[Any]) -> Any:
         return PlainBatch(names, [batch.column(0) for batch in batches])
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays([made_in_arrow(batch).column(0) for batch in batches], names)
+    return pa.RecordBatch.from_arrays([in_arrow(batch, made=True).column(0) for batch in batches], names)
 
 
-def made_in_arrow(batch: Any) -> "pa.RecordBatch":
-    """A batch that functions made, in Arrow, whatever it is in."""
-    return batch.to_arrow(made=True) if isinstance(batch, PlainBatch) else batch
+def in_arrow(batch: Any, *, made: bool) -> "pa.RecordBatch":
+    """A batch in Arrow, whatever it is in; functions may have made it."""
+    return batch.to_arrow(made=made) if isinstance(batch, PlainBatch) else batch
 
 
 class PlainReader:
@@ -123,7 +123,7 @@ def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., An
     if kind not in (*of_columns, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF):
         return evaluate  # the others need not wait for pandas to be imported
     conversions = _conversions(PlainResults() if kind in of_columns else PlainFrames())
-    return with_replaced(evaluate, conversions) or _in_arrow(evaluate)
+    return with_replaced(evaluate, conversions) or _in_arrow_alone(evaluate)
 
 
 def with_replaced(evaluate: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -144,15 +144,9 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _in_arrow(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+def _in_arrow_alone(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a worker that converts in another way, whatever comes."""
-
-    def evaluated(split: int, batches: Any) -> Any:
-        return evaluate(
-            split, (batch.to_arrow(made=False) if isinstance(batch, PlainBatch) else batch for batch in batches)
-        )
-
-    return evaluated
+    return lambda split, batches: evaluate(split, (in_arrow(batch, made=False) for batch in batches))
 
 
 def _conversions(results: "PlainResults") -> dict[str, Any]:
@@ -205,9 +199,7 @@ class PlainResults:
 
     def batch(self, data: Any, schema: Any) -> PlainBatch | None:
         """Results of functions, or None where one is not plain."""
-        if not isinstance(data, list) or not data:
-            return None
-        return self._of_columns(data, schema)
+        return self._of_columns(data, schema) if isinstance(data, list) else None
 
     def _of_columns(self, made: Sequence[Any], declared: Any) -> PlainBatch | None:
         columns = [self._column(each, field.dataType) for each, field in zip(made, declared.fields, strict=True)]

@@ -72,11 +72,12 @@ def plain(batch: pa.RecordBatch) -> Any:
     return tuple(column.to_numpy().tobytes() for column in batch.columns)
 
 
-@pytest.fixture(params=[in_arrow, plain])
-def message(request: pytest.FixtureRequest) -> Callable[[pa.RecordBatch], Any]:
-    """Both ways in which batches come."""
-    made: Callable[[pa.RecordBatch], Any] = request.param
-    return made
+class BothWays:
+    """Tests to which batches come in Arrow, and plain."""
+
+    @pytest.fixture(autouse=True, params=[in_arrow, plain])
+    def sent(self, request: pytest.FixtureRequest) -> None:
+        self.message: Callable[[pa.RecordBatch], Any] = request.param
 
 
 def answers(
@@ -143,11 +144,7 @@ def test_one_that_is_asked_whether_it_is_there_calls_nothing() -> None:
     assert run(b"") is None
 
 
-class TestColumns:
-    @pytest.fixture(autouse=True)
-    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
-        self.message = message
-
+class TestColumns(BothWays):
     def run(self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch) -> list[Any]:
         run = half(told("columns", kind, function, LongType(), schema=SENT))
         messages = [self.message(each) for each in batches]
@@ -263,11 +260,7 @@ def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("waiting")
-class TestStream:
-    @pytest.fixture(autouse=True)
-    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
-        self.message = message
-
+class TestStream(BothWays):
     def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[tuple[Any, Any]]:
         description = told(
             "stream", PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, function, LongType(), alone=alone, schema=SENT
@@ -354,12 +347,8 @@ class TestStream:
 
 
 @pytest.mark.usefixtures("waiting")
-class TestFrames:
+class TestFrames(BothWays):
     OUTPUT = StructType().add("b", LongType()).add("w", StringType())
-
-    @pytest.fixture(autouse=True)
-    def sent(self, message: Callable[[pa.RecordBatch], Any]) -> None:
-        self.message = message
 
     def run(
         self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0, must_fail: bool = False

@@ -17,8 +17,8 @@ from tailrace.functions.plain import (
     PlainFrames,
     PlainReader,
     PlainResults,
+    in_arrow,
     joined,
-    made_in_arrow,
     with_replaced,
     with_short_ways,
 )
@@ -107,8 +107,8 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
         expected = ArrowBatchTransformer.flatten_struct(expected)
     found = plain_results(made, declared)
     assert found is not None
-    assert made_in_arrow(found).to_pylist() == expected.to_pylist()
-    assert made_in_arrow(found).schema.equals(expected.schema)
+    assert in_arrow(found, made=True).to_pylist() == expected.to_pylist()
+    assert in_arrow(found, made=True).schema.equals(expected.schema)
 
 
 @pytest.mark.parametrize(
