@@ -160,12 +160,12 @@ private[tailrace] object Functions {
 
   /** Whether a function on these takes plain columns. What is not deterministic cannot be asked again where they turn out not to be. */
   def takesPlain(evalType: Int, inputs: Seq[Expression], schema: StructType): Boolean = {
-    val onPandas = evalType match {
+    val couldBe = evalType match {
       case PythonEvalType.SQL_SCALAR_PANDAS_UDF | PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF => true
-      case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF => true
+      case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF | PythonEvalType.SQL_ARROW_BATCHED_UDF => true
       case _ => false
     }
-    onPandas && inputs.forall(_.deterministic) && PlainColumns.canBe(schema)
+    couldBe && inputs.forall(_.deterministic) && PlainColumns.canBe(schema)
   }
 }
 

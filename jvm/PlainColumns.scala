@@ -8,11 +8,12 @@ import net.razorvine.pickle.Opcodes
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
- * Columns of numbers and text as numpy has them, both ways. Where a call is about few rows, Arrow takes longer than most
+ * Columns of numbers and text as numpy or Python has them, both ways. Where a call is about few rows, Arrow takes longer than most
  * functions to compute.
  */
 private[tailrace] final class PlainColumns(types: Array[DataType]) {
@@ -56,6 +57,7 @@ private[tailrace] final class PlainColumns(types: Array[DataType]) {
     require(columns.length == types.length, s"${columns.length} columns came from Python, not ${types.length}")
     val read = columns.zip(types).map {
       case (texts: ju.List[_], _: StringType) => texts.size -> text(texts)
+      case (values: ju.List[_], kind) => values.size -> value(values, EvaluatePython.makeFromJava(kind))
       case (numbers: Array[Byte], kind) => numbers.length / kind.defaultSize -> number(numbers, kind)
       case (other, kind) => throw new IllegalStateException(s"${other.getClass} came from Python, not $kind")
     }
@@ -64,6 +66,8 @@ private[tailrace] final class PlainColumns(types: Array[DataType]) {
   }
 
   private def text(texts: ju.List[_]): Int => Any = at => UTF8String.fromString(texts.get(at).asInstanceOf[String])
+
+  private def value(values: ju.List[_], fromJava: Any => Any): Int => Any = at => fromJava(values.get(at))
 
   /** Not a number is null, as Spark has it for what comes from pandas. */
   private def number(numbers: Array[Byte], kind: DataType): Int => Any = {

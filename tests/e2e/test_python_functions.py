@@ -3,6 +3,7 @@
 How many inputs are generated for each kind: see `generated.py`.
 """
 
+import functools
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def test_every_type_there_and_back(kind: str) -> None:
 
 
 PLAIN = ("flag", "tiny", "small", "number", "large", "single", "real", "word")
-"""Those that go to pandas as numpy has them, where numbers are not null."""
+"""Those that go to functions as numpy or Python has them, where numbers are not null."""
 whole_rows = st.lists(
     st.fixed_dictionaries({"id": st.integers(0, 1000), **{name: TYPES[name][1] for name in PLAIN}}),
     min_size=20,
@@ -138,7 +139,13 @@ whole_rows = st.lists(
 
 
 def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
-    """Plain columns go to pandas and come back, one of them with numbers that are none."""
+    """Plain columns go to functions and come back, one of them with numbers that are none."""
+
+    def same(value: Any) -> Any:
+        return value
+
+    def positive_value(value: float | None) -> float | None:
+        return value if value is None or value > 0 else None
 
     def same_series(values: pd.Series) -> pd.Series:
         return values
@@ -159,12 +166,17 @@ def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
     if kind == "map-pandas":
         return events.mapInPandas(frames, events.schema)
     names = PLAIN[::3] if kind == "pandas-iter" else PLAIN  # one that takes an iterator has a worker of its own
-    series: Any = (same_stream, positive_stream) if kind == "pandas-iter" else (same_series, positive)
-    made = {name: F.pandas_udf(series[name == "real"], TYPES[name][0])(name) for name in names}
+    ways: dict[str, Any] = {
+        "udf-arrow": (functools.partial(F.udf, useArrow=True), same, positive_value),
+        "pandas": (F.pandas_udf, same_series, positive),
+        "pandas-iter": (F.pandas_udf, same_stream, positive_stream),
+    }
+    function, *pair = ways[kind]
+    made = {name: function(pair[name == "real"], TYPES[name][0])(name) for name in names}
     return events.select("id", *(column.alias(name) for name, column in made.items()))
 
 
-@pytest.mark.parametrize("kind", ["pandas", "pandas-iter", "map-pandas"])
+@pytest.mark.parametrize("kind", ["udf-arrow", "pandas", "pandas-iter", "map-pandas"])
 def test_plain_columns_there_and_back(kind: str) -> None:
     schema = ", ".join(["id long", *(f"{name} {TYPES[name][0]}" for name in PLAIN)])
     here = pipeline(lambda events: plain_columns_through(kind, events), schema)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tailrace.functions.failures import described
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import PlainBatch, beside, joined, with_short_ways
+from tailrace.functions.plain import PlainBatch, beside, joined
+from tailrace.functions.short_ways import with_short_ways
 
 if TYPE_CHECKING:
     import pyarrow as pa

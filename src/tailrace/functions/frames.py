@@ -9,8 +9,9 @@ from tailrace.functions.failures import described
 from tailrace.functions.iterated import Iterated
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
-from tailrace.functions.plain import PlainBatch, PlainFrame, joined, with_replaced, with_short_ways
+from tailrace.functions.plain import PlainBatch, PlainFrame, joined
 from tailrace.functions.pulling import Call
+from tailrace.functions.short_ways import with_replaced, with_short_ways
 
 _MOST_HELD = 81_920
 """So many rows may a function take without making anything of them, and have them back when it raises."""

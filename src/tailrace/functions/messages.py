@@ -36,11 +36,17 @@ class Answers:
         Where a function makes as many rows as it likes, `done` tells of how many it will not make any more.
         """
         if isinstance(made, PlainBatch):
-            columns = [each.tolist() if each.dtype.hasobject else each.tobytes() for each in made.columns]
-            return columns, dict(failures) or None, list(spent), None, done
+            return [_sent(each) for each in made.columns], dict(failures) or None, list(spent), None, done
         kind = None
         if made is not None and made.schema != self._schema:
             self._schema = made.schema
             kind = made.schema.serialize().to_pybytes()
         results = made.serialize().to_pybytes() if made is not None else None
         return results, dict(failures) or None, list(spent), kind, done
+
+
+def _sent(column: Any) -> Any:
+    """A plain column as the engine takes it: numbers of numpy as bytes, everything else value by value."""
+    if isinstance(column, list):
+        return column
+    return column.tolist() if column.dtype.hasobject else column.tobytes()

@@ -1,11 +1,11 @@
-"""A short way between the engine and pandas for plain columns: numbers without nulls, and text.
+"""A short way between the engine and functions for plain columns: numbers without nulls, and text.
 
 Spark's worker takes columns in Arrow and converts any type there is, which takes longer than most functions where a
-call has few rows. Plain columns come and go as numpy has them. Everything else goes Spark's way, batch by batch.
+call has few rows. Plain columns come and go as numpy or Python has them. Everything else goes Spark's way, batch by
+batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class PlainBatch:
     def column(self, at: int) -> Any:
         """One of its columns."""
         return self.columns[at]
+
+    def itercolumns(self) -> Iterator[Any]:
+        """All of them."""
+        return iter(self.columns)
 
     def select(self, places: Sequence[int]) -> "PlainBatch":
         """Some of its columns."""
@@ -60,6 +64,21 @@ def _array(column: Any, *, made: bool) -> "pa.Array":
     return pa.array(column, type=pa.string() if column.dtype.hasobject else None, from_pandas=made)
 
 
+class PlainValues(PlainBatch):
+    """One whose columns are lists of what Python has for their types in Arrow: of a function on single rows."""
+
+    def __init__(self, names: Sequence[str], columns: Sequence[list[Any]], kinds: "Sequence[pa.DataType]") -> None:
+        super().__init__(names, columns)
+        self._kinds = kinds
+
+    def to_arrow(self, *, made: bool) -> "pa.RecordBatch":  # noqa: ARG002 - not a number is one
+        """The same in Arrow."""
+        import pyarrow as pa
+
+        columns = [pa.array(values, type=kind) for values, kind in zip(self.columns, self._kinds, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, list(self.names))
+
+
 def joined(batches: Sequence[Any]) -> Any:
     """Batches that functions made, one after the other: plain if all of them are."""
     if len(batches) == 1:
@@ -67,11 +86,12 @@ def joined(batches: Sequence[Any]) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    if all(isinstance(batch, PlainBatch) for batch in batches):
+    if all(type(batch) is PlainBatch for batch in batches):
         columns = zip(*(batch.columns for batch in batches), strict=True)
         return PlainBatch(batches[0].names, [np.concatenate(column) for column in columns])
-    columns = zip(*(in_arrow(batch, made=True).columns for batch in batches), strict=True)
-    schema = next(batch.schema for batch in batches if not isinstance(batch, PlainBatch))
+    arrow = [in_arrow(batch, made=True) for batch in batches]
+    columns = zip(*(batch.columns for batch in arrow), strict=True)
+    schema = next((batch.schema for batch in batches if not isinstance(batch, PlainBatch)), arrow[0].schema)
     return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=schema)
 
 
@@ -115,123 +135,9 @@ def _numpy_type(kind: "pa.DataType") -> Any:
     return None if pa.types.is_string(kind) or pa.types.is_large_string(kind) else kind.to_pandas_dtype()
 
 
-def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """A function of Spark's worker that takes plain batches, too; the worker's own module stays as it is."""
-    from pyspark.util import PythonEvalType
-
-    of_columns = (PythonEvalType.SQL_SCALAR_PANDAS_UDF, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF)
-    if kind not in (*of_columns, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF):
-        return evaluate  # the others need not wait for pandas to be imported
-    conversions = _conversions(PlainResults() if kind in of_columns else PlainFrames())
-    return with_replaced(evaluate, conversions) or _in_arrow_alone(evaluate)
-
-
-def with_replaced(evaluate: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """A copy of a function for which some names of its module mean something else, if it uses all of them."""
-    if not isinstance(evaluate, FunctionType) or not names.keys() <= _names_in(evaluate.__code__):
-        return None
-    return FunctionType(
-        evaluate.__code__,
-        {**evaluate.__globals__, **names},
-        evaluate.__name__,
-        evaluate.__defaults__,
-        evaluate.__closure__,
-    )
-
-
-def _names_in(code: CodeType) -> set[str]:
-    inner = [_names_in(part) for part in code.co_consts if isinstance(part, CodeType)]
-    return {*code.co_names}.union(*inner)
-
-
-def _in_arrow_alone(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a worker that converts in another way, whatever comes."""
-    return lambda split, batches: evaluate(split, (in_arrow(batch, made=False) for batch in batches))
-
-
-def _conversions(results: "PlainResults") -> dict[str, Any]:
-    """Spark's conversions, by the names under which its worker knows them, with a short way in front."""
-    import pandas as pd
-    from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
-
-    def to_pandas(batch: Any, *args: Any, **options: Any) -> Any:
-        if not isinstance(batch, PlainBatch):
-            return ArrowBatchTransformer.to_pandas(batch, *args, **options)
-        if options.get("prefer_int_ext_dtype"):
-            return ArrowBatchTransformer.to_pandas(batch.to_arrow(made=False), *args, **options)
-        # Copies, for the function to write into if it likes.
-        named = [(name, column.copy()) for name, column in zip(batch.names, batch.columns, strict=True)]
-        if isinstance(batch, PlainFrame):
-            return [pd.DataFrame(dict(named), copy=False)]
-        return [pd.Series(column, name=name, copy=False) for name, column in named]
-
-    def convert(data: Any, schema: Any, **options: Any) -> Any:
-        can_be = options.get("assign_cols_by_name") and not options.get("prefers_large_types")
-        batch = results.batch(data, schema) if can_be else None
-        return PandasToArrowConversion.convert(data, schema, **options) if batch is None else batch
-
-    return {
-        "ArrowBatchTransformer": type("ToPandas", (ArrowBatchTransformer,), {"to_pandas": staticmethod(to_pandas)}),
-        "PandasToArrowConversion": type("FromPandas", (PandasToArrowConversion,), {"convert": staticmethod(convert)}),
-    }
-
-
-class PlainResults:
-    """What functions made, where it is plain and of the types that they declare."""
-
-    def __init__(self) -> None:
-        import numpy as np
-        import pandas as pd
-        from pyspark.sql import types
-
-        self._made_of: dict[Any, Any] = {
-            types.DoubleType: np.dtype("float64"),
-            types.FloatType: np.dtype("float32"),
-            types.LongType: np.dtype("int64"),
-            types.IntegerType: np.dtype("int32"),
-            types.ShortType: np.dtype("int16"),
-            types.ByteType: np.dtype("int8"),
-            types.BooleanType: np.dtype("bool"),
-            types.StringType: np.dtype("object"),
-        }
-        """By Spark's type, what numpy has for it."""
-        self._series, self._frame = pd.Series, pd.DataFrame
-
-    def batch(self, data: Any, schema: Any) -> PlainBatch | None:
-        """Results of functions, or None where one is not plain."""
-        return self._of_columns(data, schema) if isinstance(data, list) else None
-
-    def _of_columns(self, made: Sequence[Any], declared: Any) -> PlainBatch | None:
-        columns = [self._column(each, field.dataType) for each, field in zip(made, declared.fields, strict=True)]
-        return None if not columns or any(column is None for column in columns) else PlainBatch(declared.names, columns)
-
-    def _column(self, series: Any, declared: Any) -> Any:
-        expected = self._made_of.get(type(declared))
-        if expected is None or type(series) is not self._series or series.dtype != expected:
-            return None
-        # A copy: what the function does with its own afterwards does not change what it has given.
-        values = series.to_numpy(copy=True)
-        return values if not expected.hasobject or _are_texts(values) else None
-
-
-def _are_texts(values: Any) -> bool:
+def are_texts(values: Iterable[Any]) -> bool:
     """Whether these are texts that can be sent, or nothing: half of a surrogate pair is none."""
     try:
         return all(each is None or (type(each) is str and (each.isascii() or each.encode())) for each in values)
     except UnicodeEncodeError:
         return False
-
-
-class PlainFrames(PlainResults):
-    """The same for functions that make frames."""
-
-    def batch(self, data: Any, schema: Any) -> PlainBatch | None:
-        """The columns of a frame."""
-        if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], self._frame):
-            return None
-        frame, declared = data[0], schema.fields[0].dataType
-        if not all(field.nullable for field in declared.fields):
-            return None  # Spark's way finds nulls where there must be none
-        if not frame.columns.is_unique or not all(name in frame.columns for name in declared.names):
-            return None
-        return self._of_columns([frame[name] for name in declared.names], declared)

@@ -1,4 +1,4 @@
-"""The short way between the engine and pandas gives what Spark's own conversions give, or leaves it to them."""
+"""The short ways between the engine and functions give what Spark's own conversions give, or leave it to them."""
 
 import functools
 from typing import Any
@@ -11,17 +11,10 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
 from pyspark.util import PythonEvalType
 
-from tailrace.functions.plain import (
-    PlainBatch,
-    PlainFrame,
-    PlainFrames,
-    PlainReader,
-    PlainResults,
-    in_arrow,
-    joined,
-    with_replaced,
-    with_short_ways,
-)
+from tailrace.functions.plain import PlainBatch, PlainFrame, PlainReader, PlainValues, in_arrow, joined
+from tailrace.functions.series import PlainFrames, PlainResults
+from tailrace.functions.short_ways import with_replaced, with_short_ways
+from tailrace.functions.values import PlainArrow
 
 PLAIN = {
     "double": pa.array([1.5, float("nan"), -0.0]),
@@ -130,6 +123,59 @@ def test_other_results_are_left_to_spark(made: Any, declared: Any) -> None:
     assert plain_results(made, declared) is None
 
 
+VALUES: dict[str, tuple[list[Any], pa.DataType]] = {
+    "double": ([1.5, None, float("inf")], pa.float64()),
+    "long": ([2**63 - 1, -(2**63), None], pa.int64()),
+    "byte": ([127, -128], pa.int8()),
+    "boolean": ([True, None], pa.bool_()),
+    "text": (["a", None, "ü"], pa.string()),
+    "no rows": ([], pa.float64()),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_plain_values_stay_as_python_has_them(name: str) -> None:
+    values, kind = VALUES[name]
+    arrow = PlainArrow()
+    batch = arrow.RecordBatch.from_arrays([arrow.array(values, type=kind)], ["_0"])
+    assert isinstance(batch, PlainValues)
+    assert batch.column(0) is values
+    assert in_arrow(batch, made=True) == pa.RecordBatch.from_arrays([pa.array(values, type=kind)], ["_0"])
+    assert joined([batch, batch]).column(0).to_pylist() == values + values
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2.5], pa.float64()),
+        ([np.float64(1.5)], pa.float64()),
+        ([0.5], pa.float32()),
+        (["a"], pa.large_string()),
+        ([1, 2], None),
+    ],
+)
+def test_other_values_are_left_to_arrow(values: list[Any], kind: Any) -> None:
+    arrow = PlainArrow()
+    batch = arrow.RecordBatch.from_arrays([arrow.array(values, type=kind)], ["_0"])
+    assert batch == pa.RecordBatch.from_arrays([pa.array(values, type=kind)], ["_0"])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([128], pa.int8()), (["\ud83d"], pa.string()), ([2**63], pa.int64()), ([True], pa.int8())],
+)
+def test_values_that_are_none_of_their_type_fail_as_in_arrow(values: list[Any], kind: Any) -> None:
+    with pytest.raises((pa.ArrowException, OverflowError, UnicodeEncodeError)) as expected:
+        pa.array(values, type=kind)
+    with pytest.raises(type(expected.value)):
+        PlainArrow().array(values, type=kind)
+
+
+def test_not_a_number_is_one_where_python_made_it() -> None:
+    made = PlainArrow().array([float("nan")], type=pa.float64())
+    assert in_arrow(made, made=True).column(0).null_count == 0
+
+
 def test_batches_are_joined_as_they_are() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     arrow = pa.RecordBatch.from_arrays([pa.array([3])], schema=schema)
@@ -150,6 +196,19 @@ def test_a_name_is_replaced_where_a_function_uses_it() -> None:
     assert made() == ["A", "B"]
     assert with_replaced(outer, {"len": len}) is None
     assert with_replaced(functools.partial(outer), {"secret_of": len}) is None
+
+
+def test_a_name_of_the_function_around_is_replaced() -> None:
+    around, other = "a", "b"
+
+    def inner(_: int, batches: Any) -> Any:
+        return [secret_of(around + other + each) for each in batches]
+
+    made = with_replaced(inner, {"secret_of": str.upper}, {"around": "x"})
+    assert made is not None
+    assert made(0, ["c"]) == ["XBC"]
+    assert inner(0, ["c"]) == ["abc"]
+    assert with_replaced(inner, {}, {"made": "x"}) is None
 
 
 def secret_of(text: str) -> str:
