@@ -157,16 +157,6 @@ private[tailrace] object Functions {
 
   /** The most rows in one call: more would not be cheaper by the row, and the first of them would wait for the last. */
   val Most = 4096
-
-  /** Whether a function on these takes plain columns. What is not deterministic cannot be asked again where they turn out not to be. */
-  def takesPlain(evalType: Int, inputs: Seq[Expression], schema: StructType): Boolean = {
-    val couldBe = evalType match {
-      case PythonEvalType.SQL_SCALAR_PANDAS_UDF | PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF => true
-      case PythonEvalType.SQL_MAP_PANDAS_ITER_UDF | PythonEvalType.SQL_ARROW_BATCHED_UDF => true
-      case _ => false
-    }
-    couldBe && inputs.forall(_.deterministic) && PlainColumns.canBe(schema)
-  }
 }
 
 /** Functions on columns: each result is joined with the row that it was made of, in order. */
@@ -222,29 +212,20 @@ private[sql] class PickledFunctions(facts: Facts, calls: Calls, binaryAsBytes: B
 
 /** `@pandas_udf`, `arrow_udf` and `@udf` with Arrow. Over an iterator, an answer may be about several groups, or a part of one. */
 private[sql] class ArrowFunctions(facts: Facts, calls: Calls, evalType: Int) extends ColumnFunctions(facts, calls) {
-  override def path: String = if (plain) "plain columns" else "Arrow batches"
+  override def path: String = batches.path
 
   override protected def iterates: Boolean =
     evalType == PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF || evalType == PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF
 
   override protected def inputs: Seq[Expression] = if (calls.inputs.isEmpty) Seq(Literal(0)) else calls.inputs
 
-  private def schema = if (calls.inputs.isEmpty) BatchMessages.Nothing else calls.schema
+  private def batches = Batches(facts, evalType, inputs, if (calls.inputs.isEmpty) Batches.Nothing else calls.schema)
 
-  override protected def made(alone: Int): ChainedPythonFunctions = function(
-    told ++ Map(
-      "way" -> (if (iterates) "stream" else "columns"),
-      "kind" -> evalType,
-      "alone" -> alone,
-      "plain" -> plain,
-      "schema" -> BatchMessages.kind(schema, facts.timeZone, facts.largeTypes)),
-    carried)
-
-  private def plain: Boolean = Functions.takesPlain(evalType, inputs, schema)
+  override protected def made(alone: Int): ChainedPythonFunctions =
+    function(told ++ batches.told + ("way" -> (if (iterates) "stream" else "columns")) + ("alone" -> alone), carried)
 
   override protected def messages(context: TaskContext): Messages =
-    new BatchMessages(
-      schema, calls.calls.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireTypes, context)
+    batches.messages(calls.calls.map(_.dataType), requireTypes, context)
 
   /** What comes back from Python must be of the types that the user declared. */
   private def requireTypes(made: StructType): Unit = {
@@ -268,7 +249,7 @@ private[sql] class MapFunction(
 
   override def names: Seq[String] = Seq(name)
 
-  override def path: String = if (plain) "plain columns" else "Arrow batches"
+  override def path: String = batches.path
 
   override protected def iterates: Boolean = true
 
@@ -278,26 +259,18 @@ private[sql] class MapFunction(
   override protected val inputs: Seq[Attribute] =
     facts.read.filterNot(column => origin.exists(_.references.contains(column)))
 
-  private def schema = DataTypeUtils.fromAttributes(inputs)
+  private def batches = Batches(facts, evalType, inputs, DataTypeUtils.fromAttributes(inputs))
 
   override protected def made(alone: Int): ChainedPythonFunctions = function(
-    Map(
+    batches.told ++ Map(
       "way" -> "frames",
-      "kind" -> evalType,
       "alone" -> alone,
-      "plain" -> plain,
       "must_fail" -> facts.run.failed.deadLetters.isEmpty,
-      "schema" -> BatchMessages.kind(schema, facts.timeZone, facts.largeTypes),
       "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, makes).told).asJava),
     Seq(mapped))
 
-  /** Two columns of one name are none of a frame. */
-  private def plain: Boolean =
-    Functions.takesPlain(evalType, inputs, schema) && schema.names.distinct.length == schema.length
-
   override protected def messages(context: TaskContext): Messages =
-    new BatchMessages(
-      schema, facts.output.map(_.dataType), plain, facts.timeZone, facts.largeTypes, requireType, context)
+    batches.messages(facts.output.map(_.dataType), requireType, context)
 
   override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(facts.output, facts.output)

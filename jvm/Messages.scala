@@ -17,7 +17,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.python.EvaluatePython
-import org.apache.spark.sql.types.{DataType, StructField, StructType}
+import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch, ColumnVector}
 
@@ -189,18 +189,4 @@ private[tailrace] final class BatchMessages(
     message.put(Opcodes.TUPLE1.toByte).put(Opcodes.TUPLE1.toByte).put(Opcodes.STOP.toByte)
     message.array()
   }
-}
-
-private[tailrace] object BatchMessages {
-
-  /** The kind of batches that a worker gets, as bytes. */
-  def kind(schema: StructType, timeZone: String, largeTypes: Boolean): Array[Byte] = {
-    val out = new ByteArrayOutputStream
-    MessageSerializer.serialize(
-      new WriteChannel(Channels.newChannel(out)), ArrowUtils.toArrowSchema(schema, timeZone, largeTypes))
-    out.toByteArray
-  }
-
-  /** Something to count rows by, where a function takes nothing. */
-  val Nothing: StructType = StructType(Seq(StructField("_0", org.apache.spark.sql.types.IntegerType)))
 }

@@ -67,7 +67,7 @@ class PlainResults:
         if expected is None or type(series) is not self._series or series.dtype != expected:
             return None
         # A copy: what the function does with its own afterwards does not change what it has given.
-        values = series.to_numpy(copy=True)
+        values = series.values.copy()
         return values if not expected.hasobject or are_texts(values) else None
 
 
