@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.functions.blocks import frame_maker
 from tailrace.functions.plain import PlainBatch, PlainFrame, are_texts
 
 
@@ -11,16 +12,18 @@ def conversions(results: "PlainResults") -> dict[str, Any]:
     import pandas as pd
     from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 
+    frames = frame_maker()
+
     def to_pandas(batch: Any, *args: Any, **options: Any) -> Any:
         if not isinstance(batch, PlainBatch):
             return ArrowBatchTransformer.to_pandas(batch, *args, **options)
         if options.get("prefer_int_ext_dtype"):
             return ArrowBatchTransformer.to_pandas(batch.to_arrow(made=False), *args, **options)
         # Copies, for the function to write into if it likes.
-        named = [(name, column.copy()) for name, column in zip(batch.names, batch.columns, strict=True)]
+        columns = [column.copy() for column in batch.columns]
         if isinstance(batch, PlainFrame):
-            return [pd.DataFrame(dict(named), copy=False)]
-        return [pd.Series(column, name=name, copy=False) for name, column in named]
+            return [frames.frame(batch.names, columns)]
+        return [pd.Series(column, name=name, copy=False) for name, column in zip(batch.names, columns, strict=True)]
 
     def convert(data: Any, schema: Any, **options: Any) -> Any:
         can_be = options.get("assign_cols_by_name") and not options.get("prefers_large_types")
@@ -52,27 +55,33 @@ class PlainResults:
             types.StringType: np.dtype("object"),
         }
         """By Spark's type, what numpy has for it."""
-        self._series, self._frame = pd.Series, pd.DataFrame
+        self._array, self._series, self._frame = np.ndarray, pd.Series, pd.DataFrame
 
     def batch(self, data: Any, schema: Any) -> PlainBatch | None:
         """Results of functions, or None where one is not plain."""
-        return self._of_columns(data, schema) if isinstance(data, list) else None
+        if not isinstance(data, list) or not all(type(each) is self._series for each in data):
+            return None
+        return self._of_columns([each.values for each in data], schema)
 
     def _of_columns(self, made: Sequence[Any], declared: Any) -> PlainBatch | None:
         columns = [self._column(each, field.dataType) for each, field in zip(made, declared.fields, strict=True)]
         return None if not columns or any(column is None for column in columns) else PlainBatch(declared.names, columns)
 
-    def _column(self, series: Any, declared: Any) -> Any:
+    def _column(self, made: Any, declared: Any) -> Any:
         expected = self._made_of.get(type(declared))
-        if expected is None or type(series) is not self._series or series.dtype != expected:
+        if expected is None or type(made) is not self._array or made.dtype != expected:
             return None
         # A copy: what the function does with its own afterwards does not change what it has given.
-        values = series.values.copy()
+        values = made.copy()
         return values if not expected.hasobject or are_texts(values) else None
 
 
 class PlainFrames(PlainResults):
     """The same for functions that make frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames = frame_maker()
 
     def batch(self, data: Any, schema: Any) -> PlainBatch | None:
         """The columns of a frame."""
@@ -81,6 +90,7 @@ class PlainFrames(PlainResults):
         frame, declared = data[0], schema.fields[0].dataType
         if not all(field.nullable for field in declared.fields):
             return None  # Spark's way finds nulls where there must be none
-        if not frame.columns.is_unique or not all(name in frame.columns for name in declared.names):
+        columns = self._frames.columns(frame)
+        if len(columns) != len(frame.columns) or not all(name in columns for name in declared.names):
             return None
-        return self._of_columns([frame[name] for name in declared.names], declared)
+        return self._of_columns([columns[name] for name in declared.names], declared)

@@ -96,7 +96,7 @@ def _map_pandas(events: "DataFrame") -> "DataFrame":
         import pandas as pd
 
         for frame in frames:
-            columns = {name: frame[name] for name in ("id", "sent_ns", "key")}
+            columns = {name: frame[name].to_numpy() for name in ("id", "sent_ns", "key")}
             yield pd.DataFrame({**columns, "score": _scores(frame["amount"])})
 
     return events.where("amount >= 0").mapInPandas(scored, _OUTPUT)
