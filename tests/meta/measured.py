@@ -33,6 +33,10 @@ STUDIES = {
         "Python functions",
         "Every kind of them in real time against a built-in expression, five stock settings, Quix Streams and PyFlink.",
     ),
+    "python-rates": (
+        "How far Python functions go",
+        "Rising rates in one life of each engine. Where the load missed its plan, the lane had left it no processor.",
+    ),
     "python-slow": (
         "Python functions when little happens",
         "Each call has one row. Beside these lanes, those of the next table ran on the same machine.",
