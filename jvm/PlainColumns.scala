@@ -10,7 +10,6 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.types._
-import org.apache.spark.unsafe.types.UTF8String
 
 /**
  * Columns of numbers and text as numpy or Python has them, both ways. Where a call is about few rows, Arrow takes longer than most
@@ -52,22 +51,19 @@ private[tailrace] final class PlainColumns(types: Array[DataType]) {
     case _ => new Texts
   }
 
+  private lazy val fromJava = types.map(EvaluatePython.makeFromJava)
+
   /** Columns that functions made, as rows. */
   def made(columns: Seq[Any]): MadeColumns = {
     require(columns.length == types.length, s"${columns.length} columns came from Python, not ${types.length}")
-    val read = columns.zip(types).map {
-      case (texts: ju.List[_], _: StringType) => texts.size -> text(texts)
-      case (values: ju.List[_], kind) => values.size -> value(values, EvaluatePython.makeFromJava(kind))
-      case (numbers: Array[Byte], kind) => numbers.length / kind.defaultSize -> number(numbers, kind)
-      case (other, kind) => throw new IllegalStateException(s"${other.getClass} came from Python, not $kind")
+    val read = columns.zip(types).zip(fromJava).map {
+      case ((values: ju.List[_], _), convert) => values.size -> ((at: Int) => convert(values.get(at)))
+      case ((numbers: Array[Byte], kind), _) => numbers.length / kind.defaultSize -> number(numbers, kind)
+      case ((other, kind), _) => throw new IllegalStateException(s"${other.getClass} came from Python, not $kind")
     }
     require(read.map(_._1).distinct.length == 1, "columns of several lengths came from Python")
     new MadeColumns(read.head._1, read.map(_._2).toArray)
   }
-
-  private def text(texts: ju.List[_]): Int => Any = at => UTF8String.fromString(texts.get(at).asInstanceOf[String])
-
-  private def value(values: ju.List[_], fromJava: Any => Any): Int => Any = at => fromJava(values.get(at))
 
   /** Not a number is null, as Spark has it for what comes from pandas. */
   private def number(numbers: Array[Byte], kind: DataType): Int => Any = {

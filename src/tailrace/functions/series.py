@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.functions.blocks import frame_maker
-from tailrace.functions.plain import PlainBatch, PlainFrame, are_texts
+from tailrace.functions.plain import PlainBatch, are_texts
 
 
 def conversions(results: "PlainResults") -> dict[str, Any]:
     """Spark's conversions, by the names under which its worker knows them, with a short way in front."""
-    import pandas as pd
     from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
-
-    frames = frame_maker()
 
     def to_pandas(batch: Any, *args: Any, **options: Any) -> Any:
         if not isinstance(batch, PlainBatch):
@@ -20,10 +17,7 @@ def conversions(results: "PlainResults") -> dict[str, Any]:
         if options.get("prefer_int_ext_dtype"):
             return ArrowBatchTransformer.to_pandas(batch.to_arrow(made=False), *args, **options)
         # Copies, for the function to write into if it likes.
-        columns = [column.copy() for column in batch.columns]
-        if isinstance(batch, PlainFrame):
-            return [frames.frame(batch.names, columns)]
-        return [pd.Series(column, name=name, copy=False) for name, column in zip(batch.names, columns, strict=True)]
+        return results.in_pandas(batch.names, [column.copy() for column in batch.columns])
 
     def convert(data: Any, schema: Any, **options: Any) -> Any:
         can_be = options.get("assign_cols_by_name") and not options.get("prefers_large_types")
@@ -37,7 +31,7 @@ def conversions(results: "PlainResults") -> dict[str, Any]:
 
 
 class PlainResults:
-    """What functions made, where it is plain and of the types that they declare."""
+    """What functions take of plain columns, and what they made, where it is plain and of the types they declare."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -56,6 +50,10 @@ class PlainResults:
         }
         """By Spark's type, what numpy has for it."""
         self._array, self._series, self._frame = np.ndarray, pd.Series, pd.DataFrame
+
+    def in_pandas(self, names: Sequence[str], columns: Sequence[Any]) -> list[Any]:
+        """What such functions take of plain columns."""
+        return [self._series(column, name=name, copy=False) for name, column in zip(names, columns, strict=True)]
 
     def batch(self, data: Any, schema: Any) -> PlainBatch | None:
         """Results of functions, or None where one is not plain."""
@@ -82,6 +80,10 @@ class PlainFrames(PlainResults):
     def __init__(self) -> None:
         super().__init__()
         self._frames = frame_maker()
+
+    def in_pandas(self, names: Sequence[str], columns: Sequence[Any]) -> list[Any]:
+        """One frame of all of them."""
+        return [self._frames.frame(names, columns)]
 
     def batch(self, data: Any, schema: Any) -> PlainBatch | None:
         """The columns of a frame."""
