@@ -21,9 +21,9 @@ private[tailrace] final class Waiting(val row: UnsafeRow, val arrivedNs: Long) {
 /**
  * Rows as they arrive, and those that a Python worker has and has not answered.
  *
- * A thread of its own awaits the next row, so that whoever takes a group of them can tell what is there already from what it
- * would have to wait for. Where a worker ends, what it left unanswered is handed to the next one. Rows must not be reused by
- * whoever makes them.
+ * A thread of its own awaits the next row, so that what is there already can be told from what would have to be waited for.
+ * Where no worker is at a group, that very thread sends the row on: to wake another for it would cost as much as the worker
+ * does. Where a worker ends, what it left unanswered is handed to the next one. Rows must not be reused by whoever makes them.
  *
  * @param limit the most rows in a group
  * @param mostKept so many unanswered rows are kept; a function that never answers would otherwise take all memory
@@ -36,8 +36,10 @@ private[tailrace] final class Arrived(
   import Arrived._
 
   private val lock = new ReentrantLock
-  private val change = lock.newCondition()
   private val space = lock.newCondition()
+
+  /** Held while a group is made and sent, which may take as long as a worker does; always before the other one. */
+  private val sending = new ReentrantLock
   private val fresh = new ArrayDeque[Waiting]
   private var freshBytes = 0L
   private val again = new ArrayDeque[Waiting]
@@ -48,6 +50,9 @@ private[tailrace] final class Arrived(
    * it is; a second one under way would be sent sooner than needed, and be the smaller for it.
    */
   private var underWay = false
+
+  /** Whether there is a worker that has been asked something, so that it takes groups from here. */
+  private var listens = false
 
   /** Whether what is under way is about no row. */
   private var asked = false
@@ -68,15 +73,15 @@ private[tailrace] final class Arrived(
   pump.setDaemon(true)
   pump.start()
 
-  /** Groups of what has arrived, one row at least in each, until the last. The next one is awaited when the last is answered. */
+  /** Groups of what has arrived, one row at least in each, until the last. They may be taken when they are there. */
   def groups: Iterator[Seq[Waiting]] = Iterator.continually(next()).takeWhile(_.isDefined).flatten
 
   private def next(): Option[Seq[Waiting]] = locked {
-    while (!isNextThere) change.await()
     if (!again.isEmpty) Some(handAlone())
     else if (!fresh.isEmpty) Some(hand())
     else {
       failure.foreach(throw _)
+      require(ended, "a group was taken before it was there")
       None
     }
   }
@@ -85,31 +90,33 @@ private[tailrace] final class Arrived(
   def ask(): Unit = locked {
     begin()
     asked = true
+    listens = true
   }
 
   /** The last group is answered, and so are so many of the rows that were not: these, in order. */
   def answered(count: Int): Seq[Waiting] = {
-    val (rows, isMore) = locked {
+    val rows = locked {
       val known = count - math.min(count, forgotten)
       forgotten -= count - known
       val taken = new mutable.ArrayBuffer[Waiting](known)
       while (taken.length < known && !handed.isEmpty) taken += handed.poll()
       underWay = false
-      (taken.toSeq, isNextThere)
+      taken.toSeq
     }
-    if (isMore) whenNextIsThere()
+    sendNext() // before anything becomes of the answer
     rows
   }
 
-  /** What to do when a group is answered and there is another one, before anything becomes of the answer. */
-  def whenNextIsThere(send: () => Unit): Unit = whenNextIsThere = send
+  /** What to do when the next group, or the end, is there and may be sent: by the thread that finds it so. */
+  def whenNextIsThere(send: () => Unit): Unit = locked { whenNextIsThere = send }
 
   private var whenNextIsThere: () => Unit = () => ()
 
-  private def isNextThere: Boolean = !again.isEmpty || !fresh.isEmpty || ended
+  private def sendNext(): Unit = held(sending) {
+    if (locked(isNextDue)) whenNextIsThere()
+  }
 
-  /** Whether a worker has a group that it has not answered. */
-  def isUnderWay: Boolean = locked(underWay)
+  private def isNextDue: Boolean = listens && !underWay && (!again.isEmpty || !fresh.isEmpty || ended)
 
   /** How long ago the last group was handed to a worker. */
   def sinceHandedNs: Long = locked(System.nanoTime() - handedNs)
@@ -135,13 +142,16 @@ private[tailrace] final class Arrived(
    * A worker has ended: its rows are to be handed to the next one. Where it was over a single row that has been tried alone
    * so often, that row is given back instead.
    */
-  def takeBack(attempts: Int): Option[Waiting] = locked {
-    underWay = false
-    if (handed.size == 1 && handed.peek().attempts >= attempts) {
-      Some(handed.poll())
-    } else {
-      while (!handed.isEmpty) again.addFirst(handed.pollLast())
-      None
+  def takeBack(attempts: Int): Option[Waiting] = held(sending) { // what is being sent to it is taken back, too
+    locked {
+      underWay = false
+      listens = false
+      if (handed.size == 1 && handed.peek().attempts >= attempts) {
+        Some(handed.poll())
+      } else {
+        while (!handed.isEmpty) again.addFirst(handed.pollLast())
+        None
+      }
     }
   }
 
@@ -206,8 +216,8 @@ private[tailrace] final class Arrived(
       locked {
         failure = failed
         ended = true
-        change.signalAll()
       }
+      sendNext()
     } catch {
       case _: InterruptedException => // the task has ended, and nobody reads any more
     } finally TaskContext.unset()
@@ -223,14 +233,19 @@ private[tailrace] final class Arrived(
     if (interrupted) Thread.currentThread().interrupt()
   }
 
-  private def arrive(row: UnsafeRow): Unit = locked {
-    while (fresh.size >= Capacity || freshBytes >= MostBytes) space.await()
-    fresh.add(new Waiting(row, System.nanoTime()))
-    freshBytes += row.getSizeInBytes
-    if (!underWay) change.signal() // otherwise nobody waits
+  private def arrive(row: UnsafeRow): Unit = {
+    val isDue = locked {
+      while (fresh.size >= Capacity || freshBytes >= MostBytes) space.await()
+      fresh.add(new Waiting(row, System.nanoTime()))
+      freshBytes += row.getSizeInBytes
+      isNextDue
+    }
+    if (isDue) sendNext()
   }
 
-  private def locked[T](work: => T): T = {
+  private def locked[T](work: => T): T = held(lock)(work)
+
+  private def held[T](lock: ReentrantLock)(work: => T): T = {
     lock.lockInterruptibly()
     try work
     finally lock.unlock()

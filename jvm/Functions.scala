@@ -41,7 +41,7 @@ private[tailrace] trait Answer {
 
 /**
  * Python functions over the rows of a partition, by Spark's own workers. What has arrived is sent at once, never more is
- * waited for; rows are awaited by another thread than the one that reads results.
+ * waited for; rows are awaited, and sent where the worker has none, by another thread than the one that reads results.
  */
 private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => Iterator[Any]) with Serializable {
 
@@ -107,7 +107,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val hello = asked(arrived, sent.hello)
     val groups = arrived.groups.map(group => sent.of(group.view.map(waiting => project(waiting.row))))
     val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
-    val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process, () => !arrived.isUnderWay)
+    val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process)
     arrived.whenNextIsThere(() => worker.sendNext())
     worker.run(hello ++ groups ++ end, context).flatMap { message =>
       val found = sent.answers(message)

@@ -31,19 +31,15 @@ private[tailrace] final class WorkerProcess {
 /**
  * One of Spark's own workers, which takes objects and answers each before it takes the next.
  *
- * The task's thread does both: it sends an object where it would have to wait for an answer that nobody has been asked for,
- * or sooner, where there is one, so that the worker is at it while results go their way.
- * Spark's own ways are to send as much as the worker takes, for which the next object is awaited while an answer is there to
- * be read, or to send from another thread, which has to be woken for every object.
- *
- * @param isAnswered whether every object that was sent has been answered
+ * The task's thread sends the first and reads the answers; each further object is sent by the thread that has it, when the one
+ * before is answered. Spark's own ways are to send as much as the worker takes, for which the next object is awaited while an
+ * answer is there to be read, or to send from a thread of its own, which has to be woken for every object.
  */
 private[tailrace] final class MessageWorker(
     function: ChainedPythonFunctions,
     metrics: Map[String, SQLMetric],
     artifacts: Option[String],
     process: WorkerProcess,
-    isAnswered: () => Boolean,
     // Parameters, because Spark reads them while its own part of this object is made. Its smallest buffer: what a worker has
     // made leaves at once, whatever its size.
     override val bufferSize: Int = 4,
@@ -109,15 +105,16 @@ private[tailrace] final class MessageWorker(
 
   private var stream: Option[InStep] = None
 
-  /** Send the next object, which must be there. */
+  /** Send the next object, which must be there; one thread at a time. Whoever reads answers is told what goes wrong with it. */
   def sendNext(): Unit = stream.foreach(_.sendNext())
 
-  /** What a worker answers; before it is waited for, it is sent something to answer. */
+  /** What a worker answers; before the first answer is waited for, it is sent something to answer. */
   private final class InStep(worker: PythonWorker, writer: Writer) extends InputStream {
     private val bytes = new ByteArrayOutputStream
     private val out = new DataOutputStream(bytes)
     private var isOpen = false
     private var isMore = true
+    @volatile private var unsent: Option[Throwable] = None
 
     override def read(): Int = {
       val one = new Array[Byte](1)
@@ -125,21 +122,39 @@ private[tailrace] final class MessageWorker(
     }
 
     override def read(into: Array[Byte], from: Int, most: Int): Int = {
-      if (!isOpen) open()
-      if (isMore && isAnswered()) write()
-      worker.channel.read(ByteBuffer.wrap(into, from, most))
+      if (!isOpen) {
+        open()
+        make()
+        send()
+      }
+      val count =
+        try worker.channel.read(ByteBuffer.wrap(into, from, most))
+        catch { case ended: IOException => throw unsent.getOrElse(ended) }
+      if (count < 0) unsent.foreach(throw _)
+      count
     }
 
     def sendNext(): Unit =
-      if (isOpen && isMore) {
-        try write()
+      if (isMore && isMade) {
+        try send()
         catch { case _: IOException => } // the worker has ended, which whoever reads its answer will see
       }
 
-    private def write(): Unit = {
+    private def isMade: Boolean =
+      try {
+        make()
+        true
+      } catch {
+        case interrupted: InterruptedException => throw interrupted
+        case failed: Throwable =>
+          unsent = Some(failed)
+          process.end()
+          false
+      }
+
+    private def make(): Unit = {
       isMore = writer.writeNextInputToStream(out)
       if (!isMore) writer.close(out)
-      send()
     }
 
     /** The worker gets its functions before there is a row, so that it loads them meanwhile. */
