@@ -40,9 +40,9 @@ private[tailrace] final class MessageWorker(
     metrics: Map[String, SQLMetric],
     artifacts: Option[String],
     process: WorkerProcess,
-    // Parameters, because Spark reads them while its own part of this object is made. Its smallest buffer: what a worker has
-    // made leaves at once, whatever its size.
-    override val bufferSize: Int = 4,
+    // Parameters, because Spark reads them while its own part of this object is made. Workers are told apart by the buffer's
+    // size, too: these send each answer at once (functions/sending.py), which others need not.
+    override val bufferSize: Int = MessageWorker.ReadAtOnce - 1,
     override val batchSizeForPythonUDF: Int = 1,
     override protected val pipelinedEnabled: Boolean = false)
     extends PythonUDFRunner(
@@ -178,5 +178,5 @@ private[tailrace] final class MessageWorker(
 }
 
 private[tailrace] object MessageWorker {
-  private val ReadAtOnce = 65536
+  val ReadAtOnce = 65536
 }

@@ -16,6 +16,7 @@ from tailrace.bench.options import BenchOptions
 from tailrace.bench.run import Bench, run_cells
 from tailrace.bench.work import Work
 from tailrace.kafka.client import plain_client
+from tailrace.kafka.topics import list_topics
 from tailrace.latency.clock import Clock
 from tailrace.traffic.load import Load
 from tailrace.traffic.makers import Generated
@@ -73,6 +74,9 @@ def test_an_honest_lane_has_every_record_once_and_right(bench: Bench) -> None:
     assert not [problem for problem in line["problems"] if "the load missed its plan" not in problem]
     assert set(line["spans_ms"]) == {"intended to broker", "broker to sink", "sink to receipt"}
     assert {"engine", "load", "probe"} <= line["resources"].keys()
+    assert not [topic for topic in list_topics(bench.client) if topic.startswith("bench-passing")], (
+        "its topics go with it"
+    )
 
 
 def test_one_record_in_a_thousand_dropped(bench: Bench) -> None:

@@ -10,20 +10,26 @@ from tailrace.bench.run import Bench
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import list_topics
+from tailrace.toolchain import memory_dir
 
 
 @contextmanager
 def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
     """A broker that is gone afterwards, unless the user names one.
 
+    Its log is in memory where there is room: it has one thread for all requests, so that each waits when one waits for
+    the disk.
+
     Raises:
         BrokerUnreachable: The broker that was named does not answer.
     """
     if bootstrap_servers is None:
         announce("Starting a Kafka broker of its own ...")
-        with own_broker(announce) as broker:
+        memory = memory_dir()
+        with own_broker(announce, home=memory) as broker:
             client = plain_client(broker.bootstrap_servers)
-            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid)
+            log = "on disk" if memory is None else "in memory"
+            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)
         return
     client = plain_client(bootstrap_servers)
     list_topics(client)

@@ -3,7 +3,8 @@
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan, Show, me
 from tailrace.bench.process import KilledOnce, LaneProcess
 from tailrace.bench.verdict import Checks, fell_behind, problems
 from tailrace.bench.work import Work
-from tailrace.kafka.topics import ClientConfig, create_topic
+from tailrace.errors import BrokerUnreachable
+from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
 from tailrace.latency.distribution import growth_ms_per_s, hdr_histogram, percentile_curve, timeline
 from tailrace.latency.lane import LaneResult, lane_result
 from tailrace.traffic.arrivals import Arrivals
@@ -38,6 +40,7 @@ class Bench:
         partitions: Of every topic.
         scratch: A folder for what runs leave behind; it goes with the benchmark.
         broker_pid: The broker's process, where it is ours.
+        broker_log: Where the broker keeps its log, in words, where it is ours.
     """
 
     bootstrap_servers: str
@@ -45,12 +48,18 @@ class Bench:
     partitions: int
     scratch: Path
     broker_pid: int | None = None
+    broker_log: str | None = None
 
     def topic(self, name: str) -> str:
         """Make a fresh topic."""
         unique = f"bench-{name}-{secrets.token_hex(4)}"
         create_topic(self.client, unique, self.partitions, TOPIC_SETTINGS)
         return unique
+
+    def discard(self, topics: Iterable[str]) -> None:
+        """Remove topics that were made here; where the broker does not answer, somebody else says so."""
+        with suppress(BrokerUnreachable):
+            delete_topics(self.client, topics)
 
     def folder(self, name: str) -> Path:
         """Make a fresh folder."""
@@ -117,6 +126,7 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[
         return _lines(bench, cells, given, windows, killed_ns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        bench.discard({given.source, given.sink})
 
 
 def _in_a_warm_engine(plan: Plan) -> Plan:

@@ -118,6 +118,8 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> dict[str
     result = assemble(study, available, kept.in_order(), unavailable)
     result = {**surroundings({**versions, **_broker_version()}), **result}
     result |= {"started": started, "took_s": round(time.monotonic() - began, 1), "command": command_line()}
+    if bench.broker_log is not None:
+        result["notes"].append(f"The broker was the benchmark's own and kept its log {bench.broker_log}.")
     result |= study.add(result)
     (out / RESULT_FILE).write_text(json.dumps(result, indent=1) + "\n")
     write_histograms(result["runs"], out / HISTOGRAM_FILE)

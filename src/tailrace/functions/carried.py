@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.functions.columns import columns
 from tailrace.functions.frames import frames
 from tailrace.functions.rows import rows
+from tailrace.functions.sending import send_at_once
 from tailrace.functions.streams import stream
 
 
@@ -25,6 +26,7 @@ def function(told: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
         "stream": stream,
         "frames": frames,
     }
+    send_at_once()
     run = ways[told["way"]](told)
 
     def answer(message: Any) -> Any:

@@ -97,11 +97,18 @@ class Broker:
         self.stop()
 
 
-def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB) -> Broker:
-    """Start a broker that is gone, data and all, when this program ends, even by ``kill -9``."""
+def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, home: Path | None = None) -> Broker:
+    """Start a broker that is gone, data and all, when this program ends, even by ``kill -9``.
+
+    Args:
+        announce: Told what takes long.
+        heap_mb: Memory of its JVM.
+        home: Where its folder is made; among the user's other brokers by default.
+    """
     name = f"own-{os.getpid()}-{secrets.token_hex(3)}"
-    _remove_left_over(_brokers_folder())
-    files = ServerFiles(_brokers_folder() / name)
+    brokers = home or _brokers_folder()
+    _remove_left_over(brokers)
+    files = ServerFiles(brokers / name)
     command = _command(files, announce, heap_mb)
     for attempt in (1, 2, 3):
         port, controller_port = free_ports(2)

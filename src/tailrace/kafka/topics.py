@@ -1,10 +1,11 @@
-"""Asking a broker about its topics, and making them."""
+"""Asking a broker about its topics, making and removing them."""
 
 import difflib
 import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -71,18 +72,30 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
     # -1: as many replicas as the brokers make by default.
     request = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
     admin = AdminClient(dict(config))  # held by name: its answers die with it
-    try:
-        admin.create_topics([request], operation_timeout=10)[name].result(15)
-    except KafkaException as refused:
-        raise BrokerUnreachable(
-            f"the broker at {_address(config)} did not make topic {name!r}", why=_reason(refused)
-        ) from refused
-    except TimeoutError as late:
-        raise BrokerUnreachable(
-            f"the broker at {_address(config)} did not make topic {name!r}", why="it did not answer in time"
-        ) from late
+    _require_done(config, admin.create_topics([request], operation_timeout=10)[name], f"make topic {name!r}")
     _wait_until_known(config, name)
     return True
+
+
+def delete_topics(config: ClientConfig, names: Iterable[str]) -> None:
+    """Remove topics, records and all; one that is not there is none to remove."""
+    admin = AdminClient(dict(config))  # held by name: its answers die with it
+    existing = _metadata(config)
+    there = [name for name in names if name in existing]
+    asked = admin.delete_topics(there, operation_timeout=10) if there else {}
+    for name, done in asked.items():
+        _require_done(config, done, f"remove topic {name!r}")
+
+
+def _require_done(config: ClientConfig, asked: Future[None], what: str) -> None:
+    try:
+        asked.result(15)
+    except KafkaException as refused:
+        raise BrokerUnreachable(f"the broker at {_address(config)} did not {what}", why=_reason(refused)) from refused
+    except TimeoutError as late:
+        raise BrokerUnreachable(
+            f"the broker at {_address(config)} did not {what}", why="it did not answer in time"
+        ) from late
 
 
 def _wait_until_known(config: ClientConfig, name: str) -> None:

@@ -4,7 +4,7 @@ from tailrace.toolchain.engine_jar import ensure_engine, package_engine
 from tailrace.toolchain.jarlock import Jar, read_lock
 from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, mend_jars
 from tailrace.toolchain.java import Java, ensure_java, find_java
-from tailrace.toolchain.places import cache_dir, state_dir
+from tailrace.toolchain.places import cache_dir, memory_dir, state_dir
 from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "find_java",
     "jar_paths",
     "jar_status",
+    "memory_dir",
     "mend_jars",
     "package_engine",
     "pyspark_jars_dir",

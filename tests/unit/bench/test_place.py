@@ -11,21 +11,28 @@ from tailrace.bench.place import bench_place
 from tailrace.errors import BrokerUnreachable
 
 
-def test_a_broker_of_its_own_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("memory", "told"), [(Path("memory"), "in memory"), (None, "on disk")])
+def test_a_broker_of_its_own_is_gone_afterwards(
+    memory: Path | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes: list[str] = []
+    homes: list[Path | None] = []
 
     @contextmanager
-    def own_broker(_announce: Any) -> Iterator[Any]:
+    def own_broker(_announce: Any, home: Path | None) -> Iterator[Any]:
+        homes.append(home)
         yield SimpleNamespace(bootstrap_servers="127.0.0.1:5", scratch=tmp_path, pid=42)
         notes.append("gone")
 
     monkeypatch.setattr(place, "own_broker", own_broker)
+    monkeypatch.setattr(place, "memory_dir", lambda: memory)
     said: list[str] = []
     with bench_place(None, 4, said.append) as bench:
         assert (bench.bootstrap_servers, bench.partitions, bench.scratch, bench.broker_pid) == (
             "127.0.0.1:5", 4, tmp_path, 42,
         )  # fmt: skip
         assert bench.client["bootstrap.servers"] == "127.0.0.1:5"
+        assert (homes, bench.broker_log) == ([memory], told)
         assert notes == []
     assert notes == ["gone"]
     assert said == ["Starting a Kafka broker of its own ..."]

@@ -1,7 +1,7 @@
 """One run of one lane, where topics, measurement and audit are made up."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tailrace.bench.process import KilledOnce, LaneProcess
 from tailrace.bench.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, figures, run_cells
 from tailrace.bench.study import failed_run
 from tailrace.bench.work import Work
-from tailrace.errors import MeasurementFailed
+from tailrace.errors import BrokerUnreachable, MeasurementFailed
 from tailrace.latency.schedule import NS_PER_S
 from tailrace.traffic.arrivals import Arrivals, origin_number
 
@@ -34,6 +34,7 @@ class Scene:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench = Bench("b:1", {"bootstrap.servers": "b:1"}, 3, folder, broker_pid=77)
         self.topics: list[str] = []
+        self.deleted: set[str] = set()
         self.seen: Measurement | Exception = measurement()
         self.found = Audit(RECORDS, 0, 0, {"intended to broker": {"p50": 1.0}})
         self.engine: Any = None
@@ -42,6 +43,7 @@ class Scene:
         self.audited: tuple[str, str] | None = None
         self.in_folder: list[str] = []
         monkeypatch.setattr(module, "create_topic", self._create_topic)
+        monkeypatch.setattr(module, "delete_topics", self._delete_topics)
         monkeypatch.setattr(module, "measure", self._measure)
         monkeypatch.setattr(module, "audit", self._audit)
 
@@ -49,6 +51,10 @@ class Scene:
         assert (partitions, settings) == (3, {"message.timestamp.type": "LogAppendTime"})
         self.topics.append(name)
         return True
+
+    def _delete_topics(self, _client: Any, names: Iterable[str]) -> None:
+        self.deleted = set(names)
+        raise BrokerUnreachable("no broker answers at b:1")  # which is not what the run is about
 
     def _measure(self, plans: Any, _client: Any, topics: tuple[str, str], engine: Any, _show: Any, **more: Any) -> Any:
         self.engine, self.asked, self.plans = engine, {"topics": topics, **more}, plans
@@ -87,6 +93,7 @@ def test_an_engine_runs_between_fresh_topics_in_a_folder_that_is_gone_afterwards
     source, sink = scene.topics
     assert (source.split("-")[:3], sink.split("-")[:3]) == (["bench", "realtime", "in"], ["bench", "realtime", "out"])
     assert scene.asked["topics"] == scene.audited == (source, sink)
+    assert scene.deleted == {source, sink}, "gone afterwards, too"
     assert isinstance(scene.engine, LaneProcess)
     assert scene.asked["processes"]["engine"]() == scene.engine.pid
     assert scene.asked["merges"] is False

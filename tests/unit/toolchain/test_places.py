@@ -3,7 +3,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tailrace.toolchain import cache_dir, state_dir
+from tailrace.toolchain import cache_dir, memory_dir, places, state_dir
 
 
 def test_tailrace_home_moves_both_folders_at_any_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -23,3 +23,23 @@ def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAILRACE_HOME", "here")
     assert (cache_dir(), state_dir()) == (tmp_path / "here" / "cache", tmp_path / "here" / "state")
+
+
+def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(places, "_MEMORY", tmp_path)
+    monkeypatch.setattr(places, "_ROOM_BYTES", 1)
+    folder = memory_dir()
+    assert folder is not None
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert memory_dir() == folder, "the same for all programs"
+
+
+@pytest.mark.parametrize("why", ["no room", "no such place", "another user's"])
+def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(places, "_MEMORY", tmp_path / "nowhere" if why == "no such place" else tmp_path)
+    monkeypatch.setattr(places, "_ROOM_BYTES", 2**60 if why == "no room" else 1)
+    if why == "another user's":
+        user = places.os.getuid()
+        monkeypatch.setattr(places.os, "getuid", iter([user, user + 1]).__next__)
+    assert memory_dir() is None
