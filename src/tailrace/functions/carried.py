@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.functions.columns import columns
 from tailrace.functions.frames import frames
 from tailrace.functions.rows import rows
-from tailrace.functions.sending import send_at_once
+from tailrace.functions.sending import packed, send_at_once
 from tailrace.functions.streams import stream
 
 
@@ -30,7 +30,7 @@ def function(told: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
     run = ways[told["way"]](told)
 
     def answer(message: Any) -> Any:
-        return run(message) if message else None  # an empty message asks whether everything is loaded
+        return packed(run(message)) if message else None  # an empty message asks whether everything is loaded
 
     # Spark's worker converts what is not of a simple type; what it gets here is converted already.
     return answer, StringType()

@@ -1,6 +1,22 @@
 """Answers leave a worker when they are made, each in one piece."""
 
+import pickle
 from typing import Any
+
+
+class Packed(bytes):
+    """An answer as it goes over the wire, in a list of its own as Spark's worker would send it."""
+
+
+def packed(answer: Any) -> Any:
+    """An answer pickled by Python's own pickler; as it is where that cannot, for Spark's.
+
+    Spark's is one in Python, for functions and classes: what an answer holds is seldom any of these.
+    """
+    try:
+        return Packed(pickle.dumps([answer], pickle.HIGHEST_PROTOCOL))
+    except Exception:  # noqa: BLE001 - whatever it is, Spark's pickler meets it, too, and what that raises is told
+        return answer
 
 
 def send_at_once() -> None:
@@ -12,12 +28,15 @@ def send_at_once() -> None:
     from pyspark.serializers import FramedSerializer
 
     write: Any = FramedSerializer._write_with_length  # noqa: SLF001 - there is no other place to say so
-    if hasattr(write, "tailrace"):  # the worker has been here before
-        return
+    # A worker runs one function after the other, each with a class of its own for what is packed.
+    write = getattr(write, "before_tailrace", write)
 
     def write_and_send(self: Any, content: Any, stream: Any) -> None:
-        write(self, content, stream)
+        if type(content) is list and len(content) == 1 and type(content[0]) is Packed:
+            stream.write(len(content[0]).to_bytes(4, "big") + content[0])
+        else:
+            write(self, content, stream)
         stream.flush()
 
-    write_and_send.tailrace = True  # type: ignore[attr-defined]
+    write_and_send.before_tailrace = write  # type: ignore[attr-defined]
     FramedSerializer._write_with_length = write_and_send  # type: ignore[method-assign]  # noqa: SLF001

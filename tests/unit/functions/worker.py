@@ -37,7 +37,12 @@ def told(way: str, kind: int, function: Callable[..., Any], returns: DataType, *
 
 def half(description: dict[str, Any]) -> Callable[..., Any]:
     made, _ = pickle.loads(pickled_half())(description)
-    return made  # type: ignore[no-any-return]
+
+    def answer(message: Any) -> Any:
+        given = made(message)
+        return pickle.loads(given)[0] if isinstance(given, bytes) else given
+
+    return answer
 
 
 def picky(value: int) -> int:
