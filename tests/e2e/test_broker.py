@@ -91,8 +91,9 @@ def test_a_broker_that_cannot_start_shows_its_own_error(home: dict[str, str]) ->
 
 OWNER = """\
 import sys
+from pathlib import Path
 from tailrace.kafka.broker import own_broker
-broker = own_broker(lambda _: None)
+broker = own_broker(lambda _: None, memory=Path(sys.argv[1]))
 print(broker.bootstrap_servers, flush=True)
 sys.stdin.read()
 broker.stop()
@@ -100,9 +101,15 @@ broker.stop()
 
 
 @pytest.mark.parametrize("end", ["kill -9", "end"])
-def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str) -> None:
+def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "own-1-left-over").mkdir(parents=True)
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(home), text=True
+        [sys.executable, "-c", OWNER, str(elsewhere)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(home),
+        text=True,
     )
     assert owner.stdin is not None
     assert owner.stdout is not None
@@ -110,13 +117,16 @@ def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str
         address = owner.stdout.readline().strip()
         assert is_taken(int(address.rpartition(":")[2]))
         assert [each["owner"] for each in status(home)] == ["program"]
+        (log,) = elsewhere.iterdir()
+        assert (log / "meta.properties").exists(), "its log is there, and what another one left is not"
         if end == "kill -9":
             owner.kill()
         else:
             owner.stdin.close()
         owner.wait(30)
     wait_until(lambda: not marked_processes(home["TAILRACE_TEST_MARK"]), 10, "nothing of it is alive")
-    wait_until(lambda: not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), 5, "its data is gone")
+    wait_until(lambda: not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), 5, "its folder is gone")
+    wait_until(lambda: not list(elsewhere.iterdir()), 5, "its log is gone")
 
 
 def test_it_listens_on_loopback_alone(kafka: Kafka) -> None:

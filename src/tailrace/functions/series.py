@@ -30,6 +30,24 @@ def conversions(results: "PlainResults") -> dict[str, Any]:
     }
 
 
+def verification() -> dict[str, Any]:
+    """Spark's look at the columns of a frame that a function made, by its name in the worker.
+
+    It is about their names alone, which are most often those of the frame before.
+    """
+    from pyspark.worker import verify_pandas_result
+
+    seen: list[Any] = [None]
+
+    def verify(frame: Any, *args: Any, **options: Any) -> None:
+        names = frame.columns.tolist() if hasattr(frame, "columns") else None
+        if names is None or names != seen[0]:
+            verify_pandas_result(frame, *args, **options)
+            seen[0] = names
+
+    return {"verify_pandas_result": verify}
+
+
 class PlainResults:
     """What functions take of plain columns, and what they made, where it is plain and of the types they declare."""
 

@@ -5,8 +5,11 @@ from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 from tailrace.functions.plain import in_arrow
-from tailrace.functions.series import PlainFrames, PlainResults, conversions
+from tailrace.functions.series import PlainFrames, PlainResults, conversions, verification
 from tailrace.functions.values import PlainArrow, values
+
+_CONF = "runner_conf"
+"""What a worker's functions call their configuration."""
 
 
 def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., Any]:
@@ -17,7 +20,8 @@ def with_short_ways(evaluate: Callable[..., Any], kind: int) -> Callable[..., An
     if kind in (PythonEvalType.SQL_SCALAR_PANDAS_UDF, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF):
         short = with_replaced(evaluate, conversions(PlainResults()))
     elif kind == PythonEvalType.SQL_MAP_PANDAS_ITER_UDF:
-        short = with_replaced(evaluate, conversions(PlainFrames()))
+        converts = conversions(PlainFrames())
+        short = with_replaced(evaluate, {**converts, **verification()}) or with_replaced(evaluate, converts)
     elif kind == PythonEvalType.SQL_ARROW_BATCHED_UDF:
         short = with_replaced(evaluate, values(), {"pa": PlainArrow()})
     else:
@@ -30,7 +34,7 @@ def with_replaced(
 ) -> Callable[..., Any] | None:
     """A copy of a function for which some names mean something else, if it uses all of them.
 
-    They are of its module, or of the function around it.
+    They are of its module, or of the function around it. What it asks of its configuration is known.
     """
     if not isinstance(evaluate, FunctionType) or not names.keys() <= _names_in(evaluate.__code__):
         return None
@@ -38,6 +42,8 @@ def with_replaced(
     if not around.keys() <= cells.keys():
         return None
     cells |= {name: CellType(meaning) for name, meaning in around.items()}
+    if _CONF in cells:
+        cells[_CONF] = CellType(Settled(cells[_CONF].cell_contents))
     return FunctionType(
         evaluate.__code__,
         {**evaluate.__globals__, **names},
@@ -45,6 +51,19 @@ def with_replaced(
         evaluate.__defaults__,
         tuple(cells.values()),
     )
+
+
+class Settled:
+    """A configuration that does not change: Spark's reads what it is asked for every time."""
+
+    def __init__(self, conf: Any) -> None:
+        self._conf = conf
+        for name, kind in vars(type(conf)).items():
+            if isinstance(kind, property):
+                setattr(self, name, getattr(conf, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conf, name)
 
 
 def _names_in(code: CodeType) -> set[str]:

@@ -97,18 +97,18 @@ class Broker:
         self.stop()
 
 
-def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, home: Path | None = None) -> Broker:
+def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | None = None) -> Broker:
     """Start a broker that is gone, data and all, when this program ends, even by ``kill -9``.
 
     Args:
         announce: Told what takes long.
         heap_mb: Memory of its JVM.
-        home: Where its folder is made; among the user's other brokers by default.
+        memory: Where to make a folder for its log; it is in the broker's own by default.
     """
     name = f"own-{os.getpid()}-{secrets.token_hex(3)}"
-    brokers = home or _brokers_folder()
-    _remove_left_over(brokers)
-    files = ServerFiles(brokers / name)
+    _remove_left_over(_brokers_folder(), memory)
+    files = ServerFiles(_brokers_folder() / name, memory / name if memory is not None else None)
+    removed = [files.folder, files.data]
     command = _command(files, announce, heap_mb)
     for attempt in (1, 2, 3):
         port, controller_port = free_ports(2)
@@ -117,7 +117,7 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, home: Path | None 
             # Read through a handle of our own: the guard removes the folder, this file included, when the broker ends.
             with files.output.open("wb") as output:
                 reader = files.output.open("rb")
-                process = LeashedProcess(command, output=output, grace_s=2.0, remove=files.folder, keep_open=[lock])
+                process = LeashedProcess(command, output=output, grace_s=2.0, remove=removed, keep_open=[lock])
             record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
             _write_record(record)
         with reader:
@@ -319,8 +319,11 @@ def _read_record(folder: Path) -> BrokerRecord | None:
         return None
 
 
-def _remove_left_over(brokers: Path) -> None:
+def _remove_left_over(brokers: Path, memory: Path | None) -> None:
     """Remove what a program's broker left behind when the machine, guard and all, went down."""
+    for log in memory.glob("own-*/") if memory is not None else ():
+        if not (brokers / log.name).exists():  # a broker's folder is made before its log
+            shutil.rmtree(log, ignore_errors=True)
     for folder in brokers.glob("own-*/"):
         record = _read_record(folder)
         with contextlib.suppress(FileNotFoundError):

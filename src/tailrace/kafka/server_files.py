@@ -23,6 +23,8 @@ class ServerFiles:
     """Where one broker's configuration, data and output are."""
 
     folder: Path
+    log: Path | None = None
+    """Where topics and metadata are, if not in that folder."""
 
     @property
     def properties(self) -> Path:
@@ -37,7 +39,7 @@ class ServerFiles:
     @property
     def data(self) -> Path:
         """Topics and metadata."""
-        return self.folder / "data"
+        return self.log or self.folder / "data"
 
     @property
     def output(self) -> Path:

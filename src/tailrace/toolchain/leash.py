@@ -3,7 +3,7 @@
 A process cannot act on its own violent death, so something that outlives it must. :class:`LeashedProcess` puts a
 small guard process between the owner and the child. The guard holds the read end of a pipe whose only write end
 is in the owner: whatever ends the owner closes that end, and the guard then stops the child and removes the
-folder it was told to remove. Closing the pipe on purpose is how the owner itself stops the child, so there is one
+folders it was told to remove. Closing the pipe on purpose is how the owner itself stops the child, so there is one
 way down and it is exercised on every run.
 
 A Python child of ours needs no guard: it watches its own standard input (``traffic/worker.py``).
@@ -13,6 +13,7 @@ The guard runs this very file as a script in a bare interpreter, so it imports t
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import shutil
@@ -37,7 +38,7 @@ class LeashedProcess:
         *,
         output: IO[bytes],
         grace_s: float = 3.0,
-        remove: Path | None = None,
+        remove: Sequence[Path] = (),
         keep_open: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -47,7 +48,7 @@ class LeashedProcess:
             command: The program and its arguments.
             output: Where the child's standard output and error go.
             grace_s: How long the child may take to end after SIGTERM before it is killed.
-            remove: A folder that the guard deletes once the child has ended.
+            remove: Folders that the guard deletes once the child has ended.
             keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
             env: The child's environment; the owner's own by default.
         """
@@ -57,7 +58,7 @@ class LeashedProcess:
             "-S",
             str(Path(__file__)),
             str(grace_s),
-            str(remove or ""),
+            json.dumps([str(folder) for folder in remove]),
             "--",
             *command,
         ]
@@ -82,7 +83,7 @@ class LeashedProcess:
         return self._guard.poll()
 
     def stop(self, timeout_s: float = 15.0) -> int:
-        """Stop the child and wait until it, and the folder it was to leave behind, are gone."""
+        """Stop the child and wait until it, and the folders it was to leave behind, are gone."""
         if self._guard.stdin is not None:
             self._guard.stdin.close()
         return self._guard.wait(timeout_s)
@@ -95,7 +96,7 @@ def _die_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _guard(command: list[str], grace_s: float, remove: str) -> int:
+def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
     """Run ``command`` until it ends or the owner does; return its exit code."""
     inherited = tuple(fd for fd in _open_descriptors() if fd > 2)
     child = subprocess.Popen(
@@ -120,8 +121,8 @@ def _guard(command: list[str], grace_s: float, remove: str) -> int:
             break
         if wake_read in ready:
             os.read(wake_read, 4096)
-    if remove:
-        shutil.rmtree(remove, ignore_errors=True)
+    for folder in remove:
+        shutil.rmtree(folder, ignore_errors=True)
     return child.wait()
 
 
@@ -156,5 +157,5 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 if __name__ == "__main__":
     _, grace_argument, remove_argument, _, *command_arguments = sys.argv
-    code = _guard(command_arguments, float(grace_argument), remove_argument)
+    code = _guard(command_arguments, float(grace_argument), json.loads(remove_argument))
     sys.exit(code if code >= 0 else 128 - code)

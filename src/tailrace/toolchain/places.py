@@ -3,6 +3,7 @@
 ``TAILRACE_HOME`` moves the first two. It is read at each call, so that a test or a notebook may set it at any time.
 """
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -28,8 +29,12 @@ def state_dir() -> Path:
 
 
 def memory_dir() -> Path | None:
-    """Return the folder, in memory, of what ends with a program; None where there is not much room."""
-    folder = _MEMORY / f"tailrace-{os.getuid()}"
+    """Return the folder, in memory, for the logs of brokers that end with a program; None where there is little room.
+
+    There is one for each state folder, where these brokers are known.
+    """
+    known_in = hashlib.sha256(str(state_dir()).encode()).hexdigest()[:12]
+    folder = _MEMORY / f"tailrace-{os.getuid()}-{known_in}"
     try:
         room = min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -19,8 +19,8 @@ def test_a_broker_of_its_own_is_gone_afterwards(
     homes: list[Path | None] = []
 
     @contextmanager
-    def own_broker(_announce: Any, home: Path | None) -> Iterator[Any]:
-        homes.append(home)
+    def own_broker(_announce: Any, memory: Path | None) -> Iterator[Any]:
+        homes.append(memory)
         yield SimpleNamespace(bootstrap_servers="127.0.0.1:5", scratch=tmp_path, pid=42)
         notes.append("gone")
 

@@ -28,7 +28,7 @@ import fcntl
 fcntl.flock(held, fcntl.LOCK_EX)
 with open(output, "wb") as out:
     process = LeashedProcess(
-        [sys.executable, "-c", code], output=out, grace_s=0.2, remove=Path(folder), keep_open=[held]
+        [sys.executable, "-c", code], output=out, grace_s=0.2, remove=[Path(folder)], keep_open=[held]
     )
 os.close(held)
 print(process.pid, flush=True)
@@ -66,7 +66,7 @@ class Scene:
             fcntl.flock(held, fcntl.LOCK_EX)
             command = [sys.executable, "-c", code]
             process = LeashedProcess(
-                command, output=output, grace_s=grace_s, remove=self.removed, keep_open=[held.fileno()]
+                command, output=output, grace_s=grace_s, remove=[self.removed], keep_open=[held.fileno()]
             )
         try:
             if ready:

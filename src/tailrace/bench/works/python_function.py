@@ -93,13 +93,13 @@ def _arrow(events: "DataFrame") -> "DataFrame":
 
 def _map_pandas(events: "DataFrame") -> "DataFrame":
     def scored(frames: "Iterator[pd.DataFrame]") -> "Iterator[pd.DataFrame]":
-        import pandas as pd
+        for frame in frames:  # a frame of its own, to be changed: to make another takes three times as long
+            frame["amount"] = _scores(frame["amount"])
+            frame.columns = ["id", "sent_ns", "key", "score"]
+            yield frame
 
-        for frame in frames:
-            columns = {name: frame[name].to_numpy() for name in ("id", "sent_ns", "key")}
-            yield pd.DataFrame({**columns, "score": _scores(frame["amount"])})
-
-    return events.where("amount >= 0").mapInPandas(scored, _OUTPUT)
+    taken = events.where("amount >= 0").select("id", "sent_ns", "key", "amount")
+    return taken.mapInPandas(scored, _OUTPUT)
 
 
 def _map_arrow(events: "DataFrame") -> "DataFrame":
