@@ -31,11 +31,11 @@ STUDIES = {
     ),
     "python": (
         "Python functions",
-        "Every kind of them in real time against a built-in expression, twice, the second time backwards.",
+        "Every kind of them in real time against a built-in expression, five stock settings, Quix Streams and PyFlink.",
     ),
     "python-rates": (
         "How far Python functions go",
-        "Against five stock settings, Quix Streams and PyFlink, at rising rates in one life of each engine.",
+        "Rising rates in one life of each engine. Where the load missed its plan, the lane had left it no processor.",
     ),
     "python-slow": (
         "Python functions when little happens",

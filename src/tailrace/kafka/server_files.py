@@ -48,7 +48,8 @@ class ServerFiles:
 
     def write(self, port: int, controller_port: int) -> None:
         """Write everything a broker on these ports needs; data that is there stays."""
-        self.data.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.data):
+            folder.mkdir(parents=True, exist_ok=True)
         self.properties.write_text(_server_properties(self.data, port, controller_port))
         self.logging.write_text(_LOGGING)
         self._format_storage()
@@ -98,6 +99,9 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "transaction.state.log.replication.factor": "1",
         # A third of a development broker's memory by default, for compacting logs of gigabytes.
         "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
+        # Kafka goes by the records' own time: of data that is replayed, older than a week, nothing would be left after
+        # five minutes.
+        "log.retention.ms": "-1",
         # Otherwise an idle controller writes to disk, and forces it there, twice a second.
         "metadata.max.idle.interval.ms": "0",
         # The defaults (3 and 8) are for servers. On two cores one of each is best: every further thread is one more to

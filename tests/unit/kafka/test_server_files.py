@@ -28,6 +28,19 @@ def test_a_misspelt_topic_is_never_made_by_itself(tmp_path: Path) -> None:
     assert as_java_reads(files.properties)["auto.create.topics.enable"] == "false"
 
 
+def test_records_of_long_ago_are_kept(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path)
+    files.write(1, 2)
+    assert as_java_reads(files.properties)["log.retention.ms"] == "-1"
+
+
+def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path / "broker", tmp_path / "log")
+    files.write(1, 2)
+    assert as_java_reads(files.properties)["log.dirs"] == str(tmp_path / "log")
+    assert (tmp_path / "log" / "meta.properties").exists()
+
+
 def test_a_new_folder_gets_an_identity_that_kafka_can_read(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path)
     files.write(1, 2)
