@@ -25,8 +25,7 @@ def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announ
     """
     if bootstrap_servers is None:
         announce("Starting a Kafka broker of its own ...")
-        memory = memory_dir()
-        with own_broker(announce, memory=memory) as broker:
+        with memory_dir() as memory, own_broker(announce, memory=memory) as broker:
             client = plain_client(broker.bootstrap_servers)
             log = "on disk" if memory is None else "in memory"
             yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)

@@ -37,13 +37,14 @@ def verification() -> dict[str, Any]:
     """
     from pyspark.worker import verify_pandas_result
 
-    seen: list[Any] = [None]
+    seen: list[Any] | None = None
 
     def verify(frame: Any, *args: Any, **options: Any) -> None:
+        nonlocal seen
         names = frame.columns.tolist() if hasattr(frame, "columns") else None
-        if names is None or names != seen[0]:
+        if names is None or names != seen:
             verify_pandas_result(frame, *args, **options)
-            seen[0] = names
+            seen = names
 
     return {"verify_pandas_result": verify}
 

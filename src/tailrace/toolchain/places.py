@@ -6,6 +6,8 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
@@ -13,7 +15,7 @@ import psutil
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the user's own is made in it
 _ROOM_BYTES = 6 * 2**30
-"""Twice what a benchmark's broker has been seen to hold at a time."""
+"""Plenty: a million records of 128 bytes and their results are some hundred megabytes, and engines want memory, too."""
 
 
 def cache_dir() -> Path:
@@ -28,20 +30,40 @@ def state_dir() -> Path:
     return _absolute(home) / "state" if home else platformdirs.user_state_path("tailrace")
 
 
-def memory_dir() -> Path | None:
-    """Return the folder, in memory, for the logs of brokers that end with a program; None where there is little room.
+@contextmanager
+def memory_dir() -> Iterator[Path | None]:
+    """The folder, in memory, for the logs of brokers that end with a program; None where there is little room.
 
-    There is one for each state folder, where these brokers are known.
+    There is one for each state folder, where these brokers are known. It is gone when the last of them is.
     """
     known_in = hashlib.sha256(str(state_dir()).encode()).hexdigest()[:12]
     folder = _MEMORY / f"tailrace-{os.getuid()}-{known_in}"
+    if not _has_room() or not _is_ours(folder):
+        yield None
+        return
     try:
-        room = min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        is_ours = folder.stat().st_uid == os.getuid()
+        yield folder
+    finally:
+        with suppress(OSError):  # another program's broker has its log there
+            folder.rmdir()
+
+
+def _has_room() -> bool:
+    try:
+        on_it = shutil.disk_usage(_MEMORY).free
     except OSError:
-        return None
-    return folder if is_ours and room >= _ROOM_BYTES else None
+        return False
+    available: int = psutil.virtual_memory().available
+    return min(on_it, available) >= _ROOM_BYTES
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder that everybody could make is, or can be made, one of this user's."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _absolute(home: str) -> Path:

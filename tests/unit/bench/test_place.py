@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ def test_a_broker_of_its_own_is_gone_afterwards(
         notes.append("gone")
 
     monkeypatch.setattr(place, "own_broker", own_broker)
-    monkeypatch.setattr(place, "memory_dir", lambda: memory)
+    monkeypatch.setattr(place, "memory_dir", lambda: nullcontext(memory))
     said: list[str] = []
     with bench_place(None, 4, said.append) as bench:
         assert (bench.bootstrap_servers, bench.partitions, bench.scratch, bench.broker_pid) == (

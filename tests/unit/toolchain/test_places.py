@@ -28,11 +28,16 @@ def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(places, "_MEMORY", tmp_path)
     monkeypatch.setattr(places, "_ROOM_BYTES", 1)
-    folder = memory_dir()
-    assert folder is not None
-    assert folder.parent == tmp_path
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert memory_dir() == folder, "the same for all programs"
+    with memory_dir() as folder:
+        assert folder is not None
+        assert folder.parent == tmp_path
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "log").mkdir()
+        with memory_dir() as again:
+            assert again == folder, "the same for all programs"
+        assert folder.exists(), "it is in use"
+        (folder / "log").rmdir()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("why", ["no room", "no such place", "another user's"])
@@ -42,4 +47,6 @@ def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, t
     if why == "another user's":
         user = places.os.getuid()
         monkeypatch.setattr(places.os, "getuid", iter([user, user + 1]).__next__)
-    assert memory_dir() is None
+    with memory_dir() as folder:
+        assert folder is None
+    assert why == "another user's" or not list(tmp_path.iterdir())
