@@ -36,6 +36,9 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
         # Our errors are sentences of our own; librdkafka's log lines on stderr would only double them.
         "log_level": 0,
         "socket.connection.setup.timeout.ms": 2000,
+        # A new client waits for half of this before it asks its first question: 55 ms by default, 14 ms with this one.
+        # Start and check ask a dozen.
+        "reconnect.backoff.ms": 20,
     }
     client = java_client_options(options)
     config |= {key: value for key, value in client.items() if key in _SAME_NAME}

@@ -15,7 +15,8 @@ def test_without_options_only_the_address_is_needed() -> None:
     config = client_config(SERVERS, {})
     assert config is not None
     assert config["bootstrap.servers"] == SERVERS
-    assert set(config) == {"bootstrap.servers", "log_level", "socket.connection.setup.timeout.ms"}
+    own = {"log_level", "reconnect.backoff.ms", "socket.connection.setup.timeout.ms"}
+    assert set(config) == {"bootstrap.servers"} | own
 
 
 def test_client_options_pass_and_sparks_own_stay_behind() -> None:
