@@ -73,8 +73,8 @@ bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minu
 	$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-arrow,realtime-map-pandas,realtime-map-arrow \
 		--out $(RESULTS)/python-slow-batches; second=$$?; wait $$first && exit $$second
 
-bench-python-rates: $(READY)  ## how far a plain and a vectorised function go, against stock settings and other engines; 20 minutes
-	@$(BIN)/tailrace bench engines --works python --rates 2000,3000,4000,6000,8000,9000 --burst 20000 --warmup 60 --seconds 15 \
+bench-python-rates: $(READY)  ## how far a plain and a vectorised function go, against stock settings and other engines; 30 minutes
+	@$(BIN)/tailrace bench engines --works python --rates 2000,4000,6000,8000,9000,12000,18000,24000 --burst 20000 --warmup 60 --seconds 15 \
 		--runs 1 --lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread \
 		--out $(RESULTS)/python-rates
 

@@ -90,6 +90,8 @@ def joined(batches: Sequence[Any]) -> Any:
         columns = zip(*(batch.columns for batch in batches), strict=True)
         return PlainBatch(batches[0].names, [np.concatenate(column) for column in columns])
     arrow = [in_arrow(batch, made=True) for batch in batches]
+    if not arrow[0].schema.names:  # rows without columns, which only a struct can count
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * sum(batch.num_rows for batch in arrow), pa.struct([])))
     columns = zip(*(batch.columns for batch in arrow), strict=True)
     schema = next((batch.schema for batch in batches if not isinstance(batch, PlainBatch)), arrow[0].schema)
     return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=schema)

@@ -176,6 +176,12 @@ def test_not_a_number_is_one_where_python_made_it() -> None:
     assert in_arrow(made, made=True).column(0).null_count == 0
 
 
+def test_rows_without_columns_are_not_lost() -> None:
+    bare = pa.RecordBatch.from_arrays([pa.array([1, 2])], ["a"]).select([])
+    both = joined([bare, bare])
+    assert (both.num_rows, both.num_columns) == (4, 0)
+
+
 def test_batches_are_joined_as_they_are() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     arrow = pa.RecordBatch.from_arrays([pa.array([3])], schema=schema)
