@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
-	bench-python bench-python-slow bench-python-rates bench-aggregate bench-lineage bench-static soak docs lock clean
+	bench-python bench-python-slow bench-python-rates bench-python-limit bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -73,10 +73,14 @@ bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minu
 	$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-arrow,realtime-map-pandas,realtime-map-arrow \
 		--out $(RESULTS)/python-slow-batches; second=$$?; wait $$first && exit $$second
 
-bench-python-rates: $(READY)  ## how far a plain and a vectorised function go, against stock settings and other engines; 30 minutes
+bench-python-rates: $(READY)  ## a plain and a vectorised function at rising rates, against stock settings and other engines; 30 minutes
 	@$(BIN)/tailrace bench engines --works python --rates 2000,4000,6000,8000,9000,12000,18000,24000 --burst 20000 --warmup 60 --seconds 15 \
 		--runs 1 --lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread \
 		--out $(RESULTS)/python-rates
+
+bench-python-limit: $(READY)  ## the highest rates of a plain and a vectorised function against stock settings; 12 minutes
+	@$(BIN)/tailrace bench engines --works python --rates 6000,9000,12000,18000,24000,27000,30000,36000 --burst 20000 --warmup 60 \
+		--seconds 15 --runs 1 --lanes realtime-udf,realtime-pandas,python-five --out $(RESULTS)/python-limit
 
 bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
 	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \
