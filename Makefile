@@ -78,7 +78,7 @@ bench-python-rates: $(READY)  ## a plain and a vectorised function at rising rat
 		--runs 1 --lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread \
 		--out $(RESULTS)/python-rates
 
-bench-python-limit: $(READY)  ## the highest rates of a plain and a vectorised function against stock settings; 12 minutes
+bench-python-limit: $(READY)  ## the highest rates of a plain and a vectorised function against stock settings; 17 minutes
 	@$(BIN)/tailrace bench engines --works python --rates 6000,9000,12000,18000,24000,27000,30000,36000 --burst 20000 --warmup 60 \
 		--seconds 15 --runs 1 --lanes realtime-udf,realtime-pandas,python-five --out $(RESULTS)/python-limit
 

@@ -1,6 +1,7 @@
 """What the docs say of measured figures: the README's table, and the page of all committed results."""
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from tailrace.report.picture import in_words, percentile_svg
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 ARTICLE = RESULTS / "article" / "result.json"
+PYTHON = RESULTS / "python" / "result.json"
 PICTURE = ROOT / "docs" / "benchmark.svg"
 PAGE = ROOT / "docs" / "results.md"
 LANES = ("floor", "microbatch", "realtime")
@@ -31,11 +33,15 @@ STUDIES = {
     ),
     "python": (
         "Python functions",
-        "Every kind of them in real time against a built-in expression, five stock settings, Quix Streams and PyFlink.",
+        "Every kind of them in real time against a built-in expression, twice, the second time backwards.",
     ),
     "python-rates": (
         "How far Python functions go",
-        "Rising rates in one life of each engine. Where the load missed its plan, the lane had left it no processor.",
+        "In one life of each engine, other engines among them. Where the load missed its plan, no processor was left.",
+    ),
+    "python-limit": (
+        "The highest rates of Python functions",
+        "The same in another run, without the other engines, up to where the machine ends.",
     ),
     "python-slow": (
         "Python functions when little happens",
@@ -49,6 +55,9 @@ STUDIES = {
 """The committed results, by folder, in the order of the page."""
 PERCENTILES = ("p50", "p95", "p99", "p99.9")
 
+_NAMES = re.compile(r"@?[a-z]*_?udf|mapIn[A-Z][a-z]+")
+_AS_CODE = r"`\g<0>`"
+
 Result = Mapping[str, Any]
 
 
@@ -60,10 +69,16 @@ def load(folder: str) -> dict[str, Any]:
 
 def readme(text: str) -> str:
     """The README with the figures of a committed result in it."""
-    begin, end = "<!-- measured: ", "<!-- end of measured -->"
-    block = f"{begin}{ARTICLE.relative_to(ROOT)} -->\n{_figures(_article())}\n{end}"
-    assert text.count(begin) == text.count(end) == 1
-    return text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
+    text = _between(text, f"<!-- measured: {ARTICLE.relative_to(ROOT)} -->", _figures(_article()))
+    return _between(text, f"<!-- measured: {PYTHON.relative_to(ROOT)} -->", _python_figures(_valid(PYTHON)))
+
+
+def _between(text: str, begin: str, figures: str) -> str:
+    end = "<!-- end of measured -->"
+    assert text.count(begin) == 1, begin
+    first = text.index(begin)
+    indent = text[text.rindex("\n", 0, first) + 1 : first]
+    return text[:first] + f"{begin}\n{figures}\n{indent}" + text[text.index(end, first) :]
 
 
 def picture() -> str:
@@ -72,9 +87,24 @@ def picture() -> str:
 
 
 def _article() -> dict[str, Any]:
-    result = load("article")
-    assert result["valid"], f"{ARTICLE} is void: {result['verdict']}"
+    return _valid(ARTICLE)
+
+
+def _valid(path: Path) -> dict[str, Any]:
+    result = load(path.parent.name)
+    assert result["valid"], f"{path} is void: {result['verdict']}"
     return result
+
+
+def _python_figures(result: Result) -> str:
+    """Each kind of Python function beside a built-in expression, in one sentence of the README's list."""
+    rate = result["settings"]["rate_per_s"]
+    lanes = {lane["title"].removeprefix("real time, "): lane for lane in result["lanes"].values()}
+    told = [
+        f"{_NAMES.sub(_AS_CODE, title)} {ms(lane['p50_ms'])} and {ms(lane['p99_ms'])}" for title, lane in lanes.items()
+    ]
+    said = f"Milliseconds at {count(rate)} records a second, p50 and p99: {', '.join(told[:-1])}, {told[-1]}."
+    return textwrap.fill(said, 120, initial_indent="  ", subsequent_indent="  ")
 
 
 def _figures(result: Result) -> str:
@@ -113,7 +143,8 @@ def results_page() -> str:
         "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
         "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
         "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
-        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings); "
+        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings, "
+        "where they were measured); "
         "there is none where a run is void. "
         "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
     )
@@ -147,13 +178,13 @@ def _origin(result: Result) -> str:
 
 def _group_table(result: Result, group: Group) -> str:
     several = result["settings"]["runs"] > 1
-    head = ["", *PERCENTILES, "p50 ratio", "p99 ratio", "engine cores", "samples"]
+    compared = ("p50", "p99") if result["ratios"] else ()
+    head = ["", *PERCENTILES, *(f"{name} ratio" for name in compared), "engine cores", "samples"]
     rows = [
         [
             line.label + (f" ({line.fault})" if line.fault else ""),
             *(_percentile(line, name, several=several) for name in PERCENTILES),
-            _ratio(result, line.key, "p50"),
-            _ratio(result, line.key, "p99"),
+            *(_ratio(result, line.key, name) for name in compared),
             _cores(line),
             count(line.lane["samples"]),
         ]
