@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.python.tailrace
 
 import java.io.{BufferedInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, InputStream, IOException}
 import java.nio.ByteBuffer
+import java.nio.channels.{AsynchronousCloseException, ClosedChannelException}
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.{SparkEnv, TaskContext}
@@ -56,8 +57,25 @@ private[tailrace] final class MessageWorker(
   // Of the user's functions, which the Python half tells of; a second profiler around it would be in their way.
   override def runnerConf: Map[String, String] = super.runnerConf - SQLConf.PYTHON_UDF_PROFILER.key
 
-  def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] =
-    compute(messages, context.partitionId(), context)
+  /**
+   * A worker that an ended task has put back may have its channel closed yet: Java closes that of a thread which is interrupted
+   * while it writes. Spark takes such a worker out of those to be reused and fails; the next one is as good.
+   */
+  def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] = {
+    var left = MessageWorker.MostClosed
+    var answers: Option[Iterator[Array[Byte]]] = None
+    while (answers.isEmpty) {
+      answers =
+        try Some(compute(messages, context.partitionId(), context))
+        catch {
+          case interrupted: AsynchronousCloseException => throw interrupted // it is this task that ends
+          case _: ClosedChannelException if left > 0 =>
+            left -= 1
+            None
+        }
+    }
+    answers.get
+  }
 
   protected override def newWriter(
       env: SparkEnv,
@@ -179,4 +197,7 @@ private[tailrace] final class MessageWorker(
 
 private[tailrace] object MessageWorker {
   val ReadAtOnce = 65536
+
+  /** How many closed workers one after the other are passed over. */
+  val MostClosed = 16
 }
