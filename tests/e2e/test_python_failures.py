@@ -195,6 +195,56 @@ def test_a_worker_that_is_killed_is_replaced(kafka: Kafka, kind: str, tmp_path: 
     assert cost.failed == 0
 
 
+def test_a_worker_whose_channel_was_closed_is_passed_over(kafka: Kafka, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
+    workers = tmp_path / "workers"
+    workers.mkdir()
+
+    def marking(value: int) -> int:
+        (workers / str(os.getpid())).touch()
+        return value * 2
+
+    here = tr.Pipeline("closed", tr.KafkaSource(source, "a long"), doubling("udf", marking), tr.KafkaSink(sink))
+
+    def double_sent() -> None:
+        kafka.send_to_every_partition(source, SENT)
+        where: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
+        conf = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1s"}
+        assert tr.run(here, once=True, checkpoint_every="1s", conf=conf, **where).input_rows == len(SENT)
+
+    double_sent()
+    idle = alive(workers)
+    try:
+        for process in idle:  # one that runs would end at once, and Spark itself passes over those that have ended
+            process.suspend()
+        assert close_idle_workers() >= len(idle) > 0
+        double_sent()
+        assert len(alive(workers)) > len(idle), "others did it"
+    finally:
+        for process in idle:
+            process.kill()
+
+
+def close_idle_workers() -> int:
+    """As Java does to the channel of a worker that is put back while a thread that writes to it is interrupted."""
+    context = tr.session().sparkContext
+    # Not by the object's own class: to look for its methods fails on those with classes that are not here.
+    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    factories = loader.loadClass("org.apache.spark.SparkEnv").getDeclaredField("pythonWorkers")
+    factories.setAccessible(True)
+    closed = 0
+    for factory in each(factories.get(context._jsc.sc().env()).valuesIterator()):
+        for worker in each(factory.idleWorkers().iterator()):
+            worker.channel().close()
+            closed += 1
+    return closed
+
+
+def each(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()
+
+
 def alive(workers: Path) -> list[psutil.Process]:
     return [psutil.Process(int(mark.name)) for mark in workers.iterdir() if psutil.pid_exists(int(mark.name))]
 
