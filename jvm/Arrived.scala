@@ -118,8 +118,8 @@ private[tailrace] final class Arrived(
 
   private def isNextDue: Boolean = listens && !underWay && (!again.isEmpty || !fresh.isEmpty || ended)
 
-  /** How long ago the last group was handed to a worker. */
-  def sinceHandedNs: Long = locked(System.nanoTime() - handedNs)
+  /** How long ago the group that is under way was handed to a worker; none where that has been asked about no row. */
+  def sinceHandedNs: Option[Long] = locked(if (asked) None else Some(System.nanoTime() - handedNs))
 
   /** The row that so many unanswered ones lie before. */
   def unanswered(at: Int): Option[Waiting] = locked {
@@ -132,10 +132,15 @@ private[tailrace] final class Arrived(
     if (at >= forgotten && all.hasNext) Some(all.next()) else None
   }
 
-  /** Whether a worker takes longer over a group than it may; for loading and ending it has a minute at least. */
-  def isLate(limitMs: Long): Boolean = locked {
+  /**
+   * Whether a worker takes longer over a group than it may; for loading and ending it has a minute at least.
+   *
+   * @param awaitedNs since when its answer is waited for: before, it may have been there
+   */
+  def isLate(limitMs: Long, awaitedNs: Long): Boolean = locked {
     val mayTakeMs = if (asked) math.max(limitMs, LeastToLoadMs) else limitMs
-    underWay && System.nanoTime() - handedNs > MILLISECONDS.toNanos(mayTakeMs)
+    val sinceNs = math.min(System.nanoTime() - handedNs, System.nanoTime() - awaitedNs)
+    underWay && sinceNs > MILLISECONDS.toNanos(mayTakeMs)
   }
 
   /**

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.python.tailrace
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.apache.spark.TaskContext
 import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonFunction}
@@ -65,13 +66,14 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   /** Whether a function takes an iterator, so that it has to be told when there is no more. */
   protected def iterates: Boolean
 
-  protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow]
+  protected def results(arrived: Arrived, context: TaskContext, sent: Messages): Iterator[InternalRow]
 
   override def apply(objects: Iterator[Any]): Iterator[Any] = {
     val context = TaskContext.get()
     val toUnsafe = UnsafeProjection.create(facts.read.map(_.dataType).toArray)
     val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy())
-    results(new Arrived(rows, context, limit, mostKept), context)
+    val sent = messages(context) // before the thread that uses it is there, so that it is closed when that one has ended
+    results(new Arrived(rows, context, limit, mostKept), context, sent)
   }
 
   /** How many rows may wait for an answer, where they need not be joined with it. */
@@ -84,17 +86,16 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
   }
 
   /** An answer to each group of rows, by a worker, and by the next one where it ends. */
-  protected def answers(arrived: Arrived, context: TaskContext, failed: Failed): Iterator[Answer] = {
+  protected def answers(arrived: Arrived, context: TaskContext, sent: Messages, failed: Failed): Iterator[Answer] = {
     val project = UnsafeProjection.create(inputs, facts.read)
     project.initialize(context.partitionId())
-    val sent = messages(context)
     new Supervised(
       arrived,
       context,
       facts.run.limitMs,
       process => answersOfOne(arrived, process, context, sent, project),
       () => names.foreach(name => facts.run.costs.count(name)(_.replaced += 1)),
-      (row, why) => failed.handle(Failure(names.mkString(", "), why, ""), row))
+      (row, why) => failed.handle(why, row))
   }
 
   private def answersOfOne(
@@ -127,30 +128,37 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     private val project = origin.map(known => UnsafeProjection.create(Seq[Expression](known.struct), facts.read))
     private val reader = OriginReader(origin.map(_.names).getOrElse(Nil))
 
+    def handle(why: String, waiting: Waiting): Unit = handle(Failure(names.mkString(", "), why, ""), waiting)
+
     def handle(failure: Failure, waiting: Waiting): Unit = {
       names.find(_ == failure.function).orElse(names.headOption).foreach(name => facts.run.costs.count(name)(_.failed += 1))
       facts.run.failed.handle(failure, project.map(_(waiting.row).getStruct(0, reader.names.length)), reader)
     }
   }
 
-  /** A call is answered, and with it so many rows: what that has cost. */
-  protected def count(arrived: Arrived, rows: Seq[Waiting], pythonNs: Seq[Long]): Unit = {
-    val waited = rows.iterator.map(row => row.handedNs - row.arrivedNs).sum
-    val trip = arrived.sinceHandedNs
+  /** A worker has answered so much: what it is about, and what that has cost. */
+  protected def answered(arrived: Arrived, count: Int, pythonNs: Seq[Long]): Seq[Waiting] = {
+    val tripNs = arrived.sinceHandedNs // before the next group goes
+    val rows = arrived.answered(count)
+    val waitedNs = rows.iterator.map(row => row.handedNs - row.arrivedNs).sum
     names.zipWithIndex.foreach { case (name, at) =>
       facts.run.costs.count(name) { cost =>
         cost.rows += rows.length
-        cost.calls += 1
+        cost.calls += tripNs.size
         cost.mostRows = math.max(cost.mostRows, rows.length.toLong)
         cost.pythonNs += pythonNs.lift(at).getOrElse(0L)
-        cost.waitedNs += waited
-        cost.tripNs += trip
+        cost.waitedNs += waitedNs
+        cost.tripNs += tripNs.getOrElse(0L)
       }
     }
+    rows
   }
 
   protected def function(told: Map[String, Any], carried: Seq[PythonFunction]): ChainedPythonFunctions =
-    Carrier.function(facts.run.half, (told + ("conf" -> facts.conf.asJava)).asJava, carried)
+    Carrier.function(
+      facts.run.half,
+      (told + ("conf" -> facts.conf.asJava) + ("must_fail" -> facts.run.failed.deadLetters.isEmpty)).asJava,
+      carried)
 }
 
 private[tailrace] object Functions {
@@ -173,20 +181,17 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
     "functions" -> calls.calls.map(_.told).asJava,
     "inputs" -> calls.inputs.map(_.dataType.json).asJava)
 
-  override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
+  override protected def results(arrived: Arrived, context: TaskContext, sent: Messages): Iterator[InternalRow] = {
     val joined = new JoinedRow
     val output = UnsafeProjection.create(facts.output, facts.output)
     val failed = new Failed
-    val results = answers(arrived, context, failed).flatMap { answer =>
-      val rows = arrived.answered(answer.size)
-      count(arrived, rows, answer.pythonNs)
-      rows.iterator.zipWithIndex.flatMap { case (waiting, at) =>
-        answer.failure(at) match {
-          case Some(failure) =>
-            failed.handle(Failure.read(failure), waiting)
-            None
-          case None => Some(output(joined(waiting.row, answer.result(at))): InternalRow)
+    val results = answers(arrived, context, sent, failed).flatMap { answer =>
+      answered(arrived, answer.size, answer.pythonNs).iterator.zipWithIndex.flatMap { case (waiting, at) =>
+        val made = answer.failure(at) match {
+          case Some(failure) => Left(failed.handle(Failure.read(failure), waiting))
+          case None => converted(answer, at).left.map(failed.handle(_, waiting))
         }
+        made.toOption.map(result => output(joined(waiting.row, result)): InternalRow)
       }
     }
     results ++ {
@@ -194,6 +199,11 @@ private[sql] abstract class ColumnFunctions(facts: Facts, calls: Calls) extends 
       Iterator.empty
     }
   }
+
+  /** A result, or why it is none of its type: what comes pickled is found to be wrong here at the earliest. */
+  private def converted(answer: Answer, at: Int): Either[String, InternalRow] =
+    try Right(answer.result(at))
+    catch { case NonFatal(wrong) => Left(s"its result is none of its type: ${wrong.getMessage}") }
 }
 
 /** `@udf` without Arrow. */
@@ -265,22 +275,21 @@ private[sql] class MapFunction(
     batches.told ++ Map(
       "way" -> "frames",
       "alone" -> alone,
-      "must_fail" -> facts.run.failed.deadLetters.isEmpty,
       "functions" -> Seq(Call(name, Seq(mapped), Seq((0, None)), 0L, makes).told).asJava),
     Seq(mapped))
 
   override protected def messages(context: TaskContext): Messages =
     batches.messages(facts.output.map(_.dataType), requireType, context)
 
-  override protected def results(arrived: Arrived, context: TaskContext): Iterator[InternalRow] = {
+  override protected def results(arrived: Arrived, context: TaskContext, sent: Messages): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(facts.output, facts.output)
     val failed = new Failed
-    answers(arrived, context, failed).flatMap { answer =>
+    answers(arrived, context, sent, failed).flatMap { answer =>
       answer.failed.foreach { case (at, failure) =>
         val row = arrived.unanswered(at).getOrElse(throw new IllegalStateException(failure))
         failed.handle(Failure.read(failure), row)
       }
-      count(arrived, arrived.answered(answer.done), answer.pythonNs)
+      answered(arrived, answer.done, answer.pythonNs)
       Iterator.range(0, answer.size).map(at => output(answer.result(at)): InternalRow)
     }
   }

@@ -1,8 +1,8 @@
 package org.apache.spark.sql.tailrace
 
 import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Coalesce, IsNull, Literal, NamedExpression, PythonUDF}
-import org.apache.spark.sql.catalyst.expressions.aggregate.Last
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Coalesce, Expression, IsNull, Literal, NamedExpression, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.aggregate.{AggregateExpression, Last}
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
 import org.apache.spark.sql.catalyst.optimizer.InlineCTE
 import org.apache.spark.sql.catalyst.plans.logical._
@@ -103,10 +103,11 @@ object Lineage {
         // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
         carryEventTime(Aggregate(child.output, child.output, child), children.head)
       case union: Union => carryBeside(union, children)
-      case MapInPandas(function: PythonUDF, output, _, barrier, profile) if python =>
-        MapInPandas(told(function, children.head), output, children.head, barrier, profile)
-      case MapInArrow(function: PythonUDF, output, _, barrier, profile) if python =>
-        MapInArrow(told(function, children.head), output, children.head, barrier, profile)
+      // Those that the engine calls, which keeps the hidden columns from them; from others they are hidden here.
+      case MapInPandas(function: PythonUDF, output, _, false, None) if isKnown(children.head) =>
+        MapInPandas(told(function, children.head), output, children.head, isBarrier = false, None)
+      case MapInArrow(function: PythonUDF, output, _, false, None) if isKnown(children.head) =>
+        MapInArrow(told(function, children.head), output, children.head, isBarrier = false, None)
       case expand: Expand =>
         val carried = hidden(children.head)
         expand.copy(
@@ -121,12 +122,31 @@ object Lineage {
     }
 
     /** Functions on columns get the record of their row as one more argument, which the engine keeps for itself. */
-    private def tellFunctions(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan =
-      if (!python) node
-      else node.transformExpressions {
-        case udf: PythonUDF if PythonUDF.isScalarPythonUDF(udf) && !isTold(udf) =>
-          children.find(child => udf.references.subsetOf(child.outputSet)).map(told(udf, _)).getOrElse(udf)
-      }
+    private def tellFunctions(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
+      case _ if !python => node
+      case aggregate: Aggregate => tellBelow(aggregate, telling(children))
+      case _ => node.transformExpressions(telling(children))
+    }
+
+    private def telling(children: Seq[LogicalPlan]): PartialFunction[Expression, Expression] = {
+      case udf: PythonUDF if PythonUDF.isScalarPythonUDF(udf) && !isTold(udf) =>
+        children.find(child => udf.references.subsetOf(child.outputSet)).map(told(udf, _)).getOrElse(udf)
+    }
+
+    /** Of an aggregate those functions that it takes rows from; what is called with its results is about no record. */
+    private def tellBelow(aggregate: Aggregate, tell: PartialFunction[Expression, Expression]): Aggregate = {
+      def told(result: Expression): Expression =
+        if (result.isInstanceOf[AggregateExpression] || aggregate.groupingExpressions.exists(_.semanticEquals(result))) {
+          result.transform(tell)
+        } else {
+          result.mapChildren(told)
+        }
+      aggregate.copy(
+        groupingExpressions = aggregate.groupingExpressions.map(_.transform(tell)),
+        aggregateExpressions = aggregate.aggregateExpressions.map(told(_).asInstanceOf[NamedExpression]))
+    }
+
+    private def isKnown(child: LogicalPlan): Boolean = python && originOf(child.output).isDefined
 
     private def told(udf: PythonUDF, child: LogicalPlan): PythonUDF =
       udf.copy(children = udf.children ++ originOf(child.output))

@@ -7,7 +7,7 @@ import java.nio.channels.Channels
 
 import scala.jdk.CollectionConverters._
 
-import net.razorvine.pickle.{Opcodes, Pickler, Unpickler}
+import net.razorvine.pickle.{Opcodes, PickleException, Pickler, Unpickler}
 import org.apache.arrow.vector.{VectorLoader, VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.{ReadChannel, WriteChannel}
 import org.apache.arrow.vector.ipc.message.MessageSerializer
@@ -40,9 +40,18 @@ private[tailrace] trait Messages {
   private val unpickler = new Unpickler
 
   /** None to a greeting. */
-  final def answers(message: Array[Byte]): Seq[Answer] =
-    unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]].asScala.filter(_ != null).map(answer).toSeq
+  final def answers(message: Array[Byte]): Seq[Answer] = read(message).asScala.filter(_ != null).map(answer).toSeq
+
+  private def read(message: Array[Byte]): ju.ArrayList[Array[Any]] =
+    try unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]]
+    catch { case wrong: PickleException => throw new UnreadableAnswer(wrong) }
 }
+
+/** A function gave something that Python can send and Spark cannot read. */
+private[tailrace] final class UnreadableAnswer(cause: PickleException)
+    extends RuntimeException(
+      s"Spark cannot read its result (${cause.getMessage}): give values of Python's own, of numpy's their .item()",
+      cause)
 
 /** What every answer has beside results: what went wrong with which row, and how long each function took. */
 private[tailrace] abstract class Noted(parts: Array[Any]) extends Answer {
@@ -108,7 +117,7 @@ private[tailrace] final class BatchMessages(
   private val unloader = new VectorUnloader(root)
   private var made: Option[(VectorSchemaRoot, VectorLoader, ColumnarBatch)] = None
 
-  // Before those of the worker, so that it runs after them: nobody writes any more.
+  // Before those of the worker and of the thread that sends, so that it runs after them: nobody writes any more.
   context.addTaskCompletionListener[Unit] { _ =>
     made.foreach(_._1.close())
     root.close()

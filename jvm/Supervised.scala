@@ -29,6 +29,9 @@ private[tailrace] final class Supervised(
   @volatile private var process: WorkerProcess = _
   private var answers: Iterator[Answer] = _
 
+  /** Since when the task waits for an answer; what it does with the last one is not the worker's time. */
+  @volatile private var awaitedNs: Option[Long] = None
+
   /** Workers that ended one after the other without an answer of any. */
   private var barren = 0
 
@@ -37,6 +40,12 @@ private[tailrace] final class Supervised(
   context.addTaskCompletionListener[Unit](_ => watch.cancel(false))
 
   override def hasNext: Boolean = {
+    awaitedNs = Some(System.nanoTime())
+    try awaited()
+    finally awaitedNs = None
+  }
+
+  private def awaited(): Boolean = {
     var answer: Option[Boolean] = None
     while (answer.isEmpty) {
       answer =
@@ -45,7 +54,7 @@ private[tailrace] final class Supervised(
           case NonFatal(ended) if isReplaceable(ended) =>
             barren += 1
             if (barren > MostBarren) throw ended // it is not the rows
-            replace()
+            replace(ended)
             None
         }
     }
@@ -62,23 +71,26 @@ private[tailrace] final class Supervised(
     answers = start(process)
   }
 
-  private def replace(): Unit = {
+  private def replace(ended: Throwable): Unit = {
     val late = process.hung || isLate
     process.end()
-    val blamed = arrived.takeBack(if (late) HungAttempts else EndedAttempts)
-    val why =
-      if (late) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
-      else "WorkerEnded: its worker was killed, ran out of memory or crashed"
+    val (attempts, why) = ended match {
+      case unreadable: UnreadableAnswer => (1, unreadable.getMessage)
+      case _ if late => (HungAttempts, s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended")
+      case _ => (EndedAttempts, "WorkerEnded: its worker was killed, ran out of memory or crashed")
+    }
+    val blamed = arrived.takeBack(attempts)
     replaced()
     blamed.foreach(blame(_, why))
     begin()
   }
 
-  private def isLate: Boolean = arrived.isLate(limitMs)
+  private def isLate: Boolean = awaitedNs.exists(arrived.isLate(limitMs, _))
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
     case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful || arrived.hasFailed => false
     case _: TaskKilledException => false
+    case _: UnreadableAnswer => true
     case raised: PythonException => raised.getMessage.contains("MemoryError")
     case _ => process.hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
   }

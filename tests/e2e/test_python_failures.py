@@ -1,20 +1,24 @@
 """A Python function that fails, hangs or takes its worker with it: the record is named, and no other is lost."""
 
 import os
+import resource
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
 from conftest import Kafka, wait_until
 from generated import SOAK
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from python_kinds import KINDS, MAP_KINDS, doubling
 
@@ -49,7 +53,11 @@ def killing(value: int) -> int:
 
 def hungry(value: int) -> int:
     if value == 13:
-        raise MemoryError
+        # As a worker is limited by spark.executor.pyspark.memory.
+        limit = psutil.Process().memory_info().vms + (256 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        held = [bytes(1 << 20) for _ in range(1024)]
+        return len(held)
     return value * 2
 
 
@@ -134,9 +142,53 @@ def test_a_model_that_cannot_be_loaded_ends_the_query_before_there_is_a_record(k
         running.wait(60)
 
 
-def test_a_record_that_takes_all_memory() -> None:
-    output = run(pipeline(doubling("pandas", hungry), python_errors="dead-letter"), SENT)
+@pytest.mark.parametrize("kind", ["udf", "pandas"])
+def test_a_record_that_takes_all_memory(kind: str) -> None:
+    output = run(pipeline(doubling(kind, hungry), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda number: number == 13)
+
+
+@pytest.mark.parametrize(
+    ("returns", "bad"),
+    [
+        ("double", np.float64(1.5)),
+        ("array<double>", [np.float64(1.5)]),
+        ("decimal(5,2)", Decimal("123456.78")),
+        ("x int, y int", (1,)),
+    ],
+)
+def test_a_result_that_spark_cannot_read_or_that_is_of_another_type(returns: str, bad: Any) -> None:
+    good = {"double": 0.5, "array<double>": [0.5], "decimal(5,2)": Decimal("1.25"), "x int, y int": (1, 2)}[returns]
+    made = F.udf(lambda value: bad if value == 13 else good, returns, useArrow=False)
+    frames = lambda rows: rows.select("a", (2 * F.col("a")).alias("b"), made("a").alias("c"))  # noqa: E731
+    output = run(pipeline(frames, python_errors="dead-letter"), SENT, "realtime")
+    require_all_but(output, lambda number: number == 13)
+    here = pipeline(frames)
+    with pytest.raises(UserCodeFailed, match=f"on record {here.name}-in-.*result"):
+        run(here, SENT, "realtime")
+
+
+def test_a_worker_is_not_late_while_others_use_what_it_gave(kafka: Kafka, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in", 1), kafka.topic("out", 1)
+
+    @F.pandas_udf("long")
+    def slow(values: pd.Series) -> pd.Series:
+        time.sleep(0.8)  # for a thousand rows
+        return values
+
+    def frames(rows: DataFrame) -> DataFrame:
+        many = F.udf(lambda value: [value] * 12, "array<long>", useArrow=False)
+        return rows.select(F.explode(many("a")).alias("a")).select(slow("a").alias("a"))
+
+    here = tr.Pipeline("late", tr.KafkaSource(source, "a long", starting="earliest"), frames, tr.KafkaSink(sink))
+    kafka.send(source, [{"a": number} for number in range(3000)])
+    options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "python_timeout": "2s"}
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+    with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, conf=conf, **options) as running:
+        # A thousand results of the first become twelve thousand rows, of which the second keeps eight thousand waiting.
+        kafka.receive_count(sink, 14_000)
+        costs = running.stop().python
+    assert [cost.replaced for cost in costs.values()] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", SOME if SOAK else ["pandas", "map-arrow"])

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from conftest import Kafka, wait_until
 from pyspark import cloudpickle
-from python_kinds import doubling
+from python_kinds import KINDS, doubling
 
 import tailrace as tr
 from tailrace.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ class Load:
         assert producer.flush(20) == 0
 
 
-@pytest.mark.parametrize("kind", ["udf", "pandas", "map-arrow"] if RESTARTS > 2 else ["pandas"])
+@pytest.mark.parametrize("kind", KINDS if RESTARTS > 2 else ["pandas"])
 def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
     here = tr.Pipeline(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.functions.failures import described
+from tailrace.functions.failures import FunctionFailed, described
 from tailrace.functions.loading import Remembering, udf_info
 from tailrace.functions.messages import Answers, reader
 from tailrace.functions.plain import PlainBatch, beside, joined
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class ColumnFunction:
     """One function on columns, as Spark's worker evaluates it."""
 
-    def __init__(self, told: Mapping[str, Any], each: Mapping[str, Any]) -> None:
+    def __init__(self, told: Mapping[str, Any], place: int = 0) -> None:
         from pyspark.worker import EvalConf, RunnerConf, read_udfs
 
+        each = told["functions"][place]
         taken = sorted({*each["args"], *each["kwargs"].values()})
         self.name = each["name"]
         self._told = told
@@ -31,11 +32,11 @@ class ColumnFunction:
             {"name": f"_{number}", "type": json.loads(told["inputs"][at]), "nullable": True, "metadata": {}}
             for number, at in enumerate(taken)
         ]
-        self._info = udf_info(each, places)
+        self._loader = Remembering(place)
         self._conf = RunnerConf(dict(told["conf"]))
         evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
-            Remembering(),
-            [self._info],
+            self._loader,
+            [udf_info(each, places)],
             told["kind"],
             self._conf,
             EvalConf({"input_type": json.dumps({"type": "struct", "fields": fields})}),
@@ -89,9 +90,8 @@ class ColumnFunction:
     def _declared_type(self) -> Any:
         from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.util import PythonEvalType
-        from pyspark.worker_util import read_command
 
-        _, declared = read_command(Remembering(), self._info.udfs[-1])  # type: ignore[arg-type]
+        _, declared = self._loader.loaded[-1]
         pandas = (PythonEvalType.SQL_SCALAR_PANDAS_UDF, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF)
         zone = self._conf.timezone if self._told["kind"] in pandas else "UTC"
         return to_arrow_type(declared, timezone=zone, prefers_large_types=self._conf.use_large_var_types)
@@ -99,7 +99,7 @@ class ColumnFunction:
 
 def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
     """All functions of an operator over a batch of rows."""
-    functions = [ColumnFunction(told, each) for each in told["functions"]]
+    functions = [ColumnFunction(told, place) for place in range(len(told["functions"]))]
     read, answers = reader(told), Answers()
 
     def run(message: Any) -> Any:
@@ -113,7 +113,7 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                made = _failed(each, batch, failures, raised)
+                made = _failed(each, batch, failures, raised, must_fail=told["must_fail"])
             results.append(made)
             spent.append(time.perf_counter_ns() - began)
         return answers.of(beside(results), failures, spent)
@@ -121,9 +121,16 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
     return run
 
 
-def _failed(each: ColumnFunction, batch: Any, failures: dict[int, str], raised: Exception) -> Any:
+def _failed(each: ColumnFunction, batch: Any, failures: dict[int, str], raised: Exception, *, must_fail: bool) -> Any:
     """The results for a batch that a function fails on, which it may not do for all of its rows."""
+    own: dict[int, str] = {}
     if batch.num_rows == 1:
-        failures.setdefault(0, described(each.name, raised))
-        return each.nothing()
-    return joined(each.one_by_one([batch], failures))
+        own[0] = described(each.name, raised)
+        made = each.nothing()
+    else:
+        made = joined(each.one_by_one([batch], own))
+    if not own and must_fail:  # it is to be seen, though no row has to do with it
+        raise FunctionFailed.by(each.name, raised) from None
+    for at, failure in own.items():
+        failures.setdefault(at, failure)
+    return made

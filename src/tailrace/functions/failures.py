@@ -25,7 +25,8 @@ def described(name: str, raised: BaseException) -> str:
         each.stack = traceback.StackSummary.from_list([frame for frame in each.stack if _is_users(frame.filename)])
         each = each.__cause__ or each.__context__
     last = "".join(told.format_exception_only()).strip().splitlines()
-    place = f" ({Path(told.stack[-1].filename).name} line {told.stack[-1].lineno})" if told.stack else ""
+    own = [frame for frame in told.stack if not _is_librarys(frame.filename)] or told.stack
+    place = f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
     return json.dumps(
         {
             "function": name,
@@ -33,6 +34,12 @@ def described(name: str, raised: BaseException) -> str:
             "traceback": "".join(told.format())[-20000:],
         }
     )
+
+
+def _is_librarys(file: str) -> bool:
+    """Whether a file is none of the user's own: what raises is often deep below the line that is to blame."""
+    libraries = ("site-packages", "dist-packages", "<frozen", str(Path(os.__file__).parent))
+    return file.endswith((".pyx", ".pxi")) or any(part in file for part in libraries)
 
 
 def _is_users(file: str) -> bool:

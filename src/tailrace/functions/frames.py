@@ -22,13 +22,14 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
     from pyspark.worker import EvalConf, RunnerConf, read_udfs
 
     (each,) = told["functions"]
-    conf = RunnerConf(dict(told["conf"]))
+    conf, loader = RunnerConf(dict(told["conf"])), Remembering()
     evaluate, _, _, _ = read_udfs(  # type: ignore[no-untyped-call]
-        Remembering(), [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
+        loader, [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
+    _, declared = loader.loaded[-1]
     mapped = Frames(each["name"], _flat(evaluate, told["kind"]), told["alone"], must_fail=told["must_fail"])
     mapped.begin()
-    read, answers, shape = reader(told), Answers(), Shape()
+    read, answers, shape = reader(told), Answers(), Shape(_arrow_schema(declared, conf))
 
     def run(message: Any) -> Any:
         began = time.perf_counter_ns()
@@ -38,6 +39,12 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
         return answers.of(shape.of(made), failures, [spent], mapped.done())
 
     return run
+
+
+def _arrow_schema(declared: Any, conf: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(declared, timezone=conf.timezone, prefers_large_types=conf.use_large_var_types)
 
 
 def _flat(evaluate: Callable[..., Any], kind: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -78,8 +85,7 @@ class Frames(Iterated):
     """
 
     def __init__(self, name: str, call: Call, alone: int, *, must_fail: bool) -> None:
-        super().__init__(name, call, alone)
-        self._fails = must_fail
+        super().__init__(name, call, alone, must_fail=must_fail)
         self._open = 0
         self._done = 0
         self._held: deque[Any] = deque()
@@ -108,9 +114,6 @@ class Frames(Iterated):
     def _knows_all(self) -> bool:
         return bool(self._held) and not self._forgot
 
-    def _must_fail(self) -> bool:
-        return self._fails
-
     def _one_by_one(self, failures: dict[int, str]) -> list[Any]:
         rows = [batch.slice(at, 1) for batch in self._held for at in range(batch.num_rows)]
         made: list[Any] = []
@@ -133,9 +136,15 @@ class Frames(Iterated):
 
 
 class Shape:
-    """The columns of answers: as those of the first."""
+    """The columns of answers: as those of the first.
 
-    def __init__(self) -> None:
+    Args:
+        declared: Their types as the user declared them. Arrow finds a type by looking at values, and in a batch of few
+            rows they may all be null.
+    """
+
+    def __init__(self, declared: Any) -> None:
+        self._declared = {field.name: field.type for field in declared}
         self._schema: Any = None
 
     def of(self, made: Sequence[Any]) -> Any:
@@ -148,6 +157,7 @@ class Shape:
             return made
         import pyarrow as pa
 
+        made = self._with_typed_nulls(made)
         if self._schema is None:
             self._schema = made.schema
         if made.schema == self._schema:
@@ -156,3 +166,14 @@ class Shape:
             raise ValueError(f"a batch has the columns {made.schema.names}, those before had {self._schema.names}")
         columns = [column.cast(field.type) for column, field in zip(made.columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _with_typed_nulls(self, made: Any) -> Any:
+        import pyarrow as pa
+
+        if not any(pa.types.is_null(each) for each in made.schema.types):
+            return made
+        columns = [
+            pa.nulls(made.num_rows, self._declared.get(name, each.type)) if pa.types.is_null(each.type) else each
+            for name, each in zip(made.schema.names, made.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, made.schema.names)

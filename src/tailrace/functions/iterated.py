@@ -11,13 +11,15 @@ class Iterated(ABC):
     """Such a function, and the batches that it may still make something of.
 
     After an exception each row of those is tried in a call of its own, and the function is called anew for what comes.
-    The first `alone` batches are tried so, too: a worker has ended over one of them.
+    The first `alone` batches are tried so, too: a worker has ended over one of them. An exception that no row has to do
+    with ends the query where `must_fail` says so.
     """
 
-    def __init__(self, name: str, call: Call, alone: int) -> None:
+    def __init__(self, name: str, call: Call, alone: int, *, must_fail: bool) -> None:
         self.name = name
         self._call = call
         self._alone = alone
+        self._must_fail = must_fail
         self._pulling: Pulling | None = None
 
     def begin(self) -> None:
@@ -59,7 +61,7 @@ class Iterated(ABC):
         if not begun or not self._knows_all():
             raise FunctionFailed.by(self.name, raised) from None
         made = self._one_by_one(failures)
-        if not failures and self._must_fail():
+        if not failures and self._must_fail:
             raise FunctionFailed.by(self.name, raised) from None
         return made
 
@@ -78,10 +80,6 @@ class Iterated(ABC):
     @abstractmethod
     def _knows_all(self) -> bool:
         """Whether there are rows to try again, and all of them are known."""
-
-    @abstractmethod
-    def _must_fail(self) -> bool:
-        """Whether an exception that no row has to do with is to end the query."""
 
     @abstractmethod
     def _one_by_one(self, failures: dict[int, str]) -> list[Any]:

@@ -25,9 +25,8 @@ class Pulling(ABC):
 
         Raises what it raises.
         """
-        if self.ended:
-            return []
-        self._go_on(batch)
+        if not self.ended:
+            self._go_on(batch)
         made, self._made = self._made, []
         return made
 
@@ -87,19 +86,20 @@ class InThread(Pulling):
         super().__init__(call)
         self._given: SimpleQueue[Any] = SimpleQueue()
         self._turn: SimpleQueue[tuple[bool, BaseException | None]] = SimpleQueue()
-        self._asked = False
         threading.Thread(target=self._run_to_end, name="function over an iterator", daemon=True).start()
+        self._take_turn()
 
     def _go_on(self, *batch: Any) -> None:
         self._given.put(*batch)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
         self.ended, raised = self._turn.get()
         if raised is not None:
             raise raised
 
     def _wait(self) -> Any:
-        if self._asked:
-            self._turn.put((False, None))
-        self._asked = True
+        self._turn.put((False, None))
         return self._given.get()
 
     def _run_to_end(self) -> None:

@@ -17,7 +17,7 @@ def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
     calls = []
     for number, each in enumerate(told["functions"]):
         offsets, call = read_single_udf(  # type: ignore[no-untyped-call]
-            Remembering(),
+            Remembering(number),
             udf_info(each, places),
             PythonEvalType.SQL_BATCHED_UDF,
             RunnerConf(dict(told["conf"])),

@@ -13,8 +13,7 @@ from tailrace.functions.plain import joined
 
 def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
     """A function over an iterator, batch by batch."""
-    (each,) = told["functions"]
-    called = Streamed(ColumnFunction(told, each), told["alone"])
+    called = Streamed(ColumnFunction(told), told["alone"], must_fail=told["must_fail"])
     called.begin()
     read, answers = reader(told), Answers()
 
@@ -31,8 +30,8 @@ def stream(told: Mapping[str, Any]) -> Callable[..., Any]:
 class Streamed(Iterated):
     """A function that makes one result of each row, in order: those that it has not answered are held."""
 
-    def __init__(self, function: ColumnFunction, alone: int) -> None:
-        super().__init__(function.name, function.over, alone)
+    def __init__(self, function: ColumnFunction, alone: int, *, must_fail: bool) -> None:
+        super().__init__(function.name, function.over, alone, must_fail=must_fail)
         self._function = function
         self._unanswered: deque[Any] = deque()
 
@@ -49,9 +48,6 @@ class Streamed(Iterated):
 
     def _knows_all(self) -> bool:
         return bool(self._unanswered)
-
-    def _must_fail(self) -> bool:
-        return False  # every row has its result
 
     def _one_by_one(self, failures: dict[int, str]) -> list[Any]:
         made = self._function.one_by_one(self._unanswered, failures)

@@ -18,6 +18,7 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
+from tailrace.runtime.usercode import is_librarys
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
@@ -53,7 +54,7 @@ def translate_failure(name: str, text: str) -> TailraceError:
 def _users_place(trace: str) -> str:
     """The last frame of the user's in a traceback, in words; or nothing."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if "site-packages" not in frame[0] and "pyspark.zip" not in frame[0]]
+    own = [frame for frame in frames if not is_librarys(frame[0])]
     return f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tailrace.errors import TailraceError, UserCodeFailed
 
 _OURS = Path(__file__).resolve().parent.parent
-_LIBRARIES = ("site-packages", "dist-packages", str(Path(traceback.__file__).parent))
+_LIBRARIES = ("site-packages", "dist-packages", "pyspark.zip", "<frozen", str(Path(traceback.__file__).parent))
 
 
 @contextlib.contextmanager
@@ -42,11 +42,16 @@ def _place(raised: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(raised.__traceback__)
-        if not any(part in frame.filename for part in _LIBRARIES) and not _is_ours(frame.filename)
+        if not is_librarys(frame.filename) and not _is_ours(frame.filename)
     ]
     if not frames:
         return ""
     return f" at {frames[-1].filename} line {frames[-1].lineno} in {frames[-1].name}"
+
+
+def is_librarys(filename: str) -> bool:
+    """Whether a file is part of Python or of an installed package."""
+    return filename.endswith((".pyx", ".pxi")) or any(part in filename for part in _LIBRARIES)
 
 
 def _is_ours(filename: str) -> bool:

@@ -28,7 +28,7 @@ def printed(log: Path) -> str:
 def test_it_runs_with_the_environment_of_its_command_until_it_is_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
     log = tmp_path / "lane.log"
     with LaneProcess("flink", python(IN_ORDER), log) as process:
-        wait_until(lambda: "hello" in printed(log), "the engine to start")
+        wait_until(lambda: "\n" in printed(log), "the engine to start")
         child = int(printed(log).split()[1])
         process.require_running()
         assert child in {each.pid for each in psutil.Process(process.pid).children(recursive=True)}
@@ -58,7 +58,7 @@ def test_one_that_ended_by_itself_is_told_with_its_telling_line(tmp_path: Path, 
 def test_a_killed_one_has_no_time_for_a_word(tmp_path: Path, wait_until: WaitUntil) -> None:
     log = tmp_path / "lane.log"
     process = LaneProcess("flink", python(IN_ORDER), log)
-    wait_until(lambda: "hello" in printed(log), "the engine to start")
+    wait_until(lambda: "\n" in printed(log), "the engine to start")
     child = int(printed(log).split()[1])
     process.kill()
     assert "in order" not in printed(log)

@@ -1,5 +1,6 @@
 """The Python half of the engine, as Spark's worker calls it; no JVM is needed for that."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -11,12 +12,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.accumulators import Accumulator, AddingAccumulatorParam, _accumulatorRegistry
 from pyspark.sql.types import LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
 from tailrace.functions import pickled_half
+from tailrace.functions.failures import FunctionFailed
 
 from .worker import SENT, BothWays, answers, batch, half, picky, told
+
+_NUMBERS = itertools.count(1)
 
 
 def test_it_can_be_loaded_without_tailrace() -> None:
@@ -50,6 +55,48 @@ class TestRows:
         assert "in picky" in failure["traceback"]
         assert "pyspark" not in failure["traceback"]
 
+    def test_the_line_is_the_users_where_a_library_raises(self) -> None:
+        def parsed(text: str) -> int:
+            return int(json.loads(text)["n"])
+
+        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, parsed, LongType()))
+        _, failures, _ = run((("{",),))
+        failure = json.loads(failures[0])
+        assert "(test_carried.py line" in failure["error"]
+        assert "decoder.py" in failure["traceback"]
+
+    def test_a_function_in_two_places_is_two_objects(self) -> None:
+        class Counter:
+            def __init__(self) -> None:
+                self.calls = 0
+
+            def __call__(self, value: int) -> int:
+                self.calls += 1
+                return self.calls
+
+        description = told("rows", PythonEvalType.SQL_BATCHED_UDF, Counter(), LongType())
+        description["functions"] *= 2
+        columns, _, _ = half(description)(((5,), (6,)))
+        assert columns == [[1, 2], [1, 2]]
+
+    def test_an_accumulator_is_the_tasks_own_in_every_function_that_has_it(self) -> None:
+        counter = Accumulator(next(_NUMBERS), 0, AddingAccumulatorParam(0))
+
+        def one(value: int) -> int:
+            counter.add(1)
+            return value
+
+        def hundred(value: int) -> int:
+            counter.add(100)
+            return value
+
+        description = told("rows", PythonEvalType.SQL_BATCHED_UDF, one, LongType())
+        description["functions"] += told("rows", PythonEvalType.SQL_BATCHED_UDF, hundred, LongType())["functions"]
+        for _ in range(2):
+            _accumulatorRegistry.clear()  # as Spark's worker does for every task
+            half(description)(((5,), (6,)))
+            assert [each._value for each in _accumulatorRegistry.values()] == [202]
+
     def test_memory_is_not_the_rows_affair(self) -> None:
         def hungry(_: int) -> int:
             raise MemoryError
@@ -65,8 +112,10 @@ def test_one_that_is_asked_whether_it_is_there_calls_nothing() -> None:
 
 
 class TestColumns(BothWays):
-    def run(self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch) -> list[Any]:
-        run = half(told("columns", kind, function, LongType(), schema=SENT))
+    def run(
+        self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch, must_fail: bool = False
+    ) -> list[Any]:
+        run = half(told("columns", kind, function, LongType(), schema=SENT, must_fail=must_fail))
         messages = [self.message(each) for each in batches]
         return [([row["_0"] for row in made], failures) for made, failures, _ in answers(run, messages)]
 
@@ -138,6 +187,18 @@ class TestColumns(BothWays):
         assert [values for values, _ in found] == [[None], [2, None, 6], [8]]
         assert [[*failures] for _, failures in found] == [[0], [1], []]
 
+    def test_an_exception_that_no_row_has_to_do_with_ends_the_worker_unless_it_is_to_go_on(self) -> None:
+        def alone(values: pd.Series) -> pd.Series:
+            if len(values) > 1:
+                raise OSError("too many")
+            return values
+
+        kind = PythonEvalType.SQL_SCALAR_PANDAS_UDF
+        assert self.run(alone, kind, batch(1, 2)) == [([1, 2], {})]
+        with pytest.raises(Exception, match="too many") as raised:
+            self.run(alone, kind, batch(1, 2), must_fail=True)
+        assert type(raised.value).__name__ == FunctionFailed.__name__
+
 
 def test_a_function_is_loaded_once_per_process() -> None:
     loaded: list[int] = []
@@ -171,7 +232,7 @@ def test_several_plain_columns() -> None:
     output = StructType().add("w", StringType()).add("n", LongType())
     schema = pa.schema([("n", pa.int64()), ("w", pa.string())]).serialize().to_pybytes()
     kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
-    run = half(told("frames", kind, frames, output, alone=0, must_fail=False, schema=schema))
+    run = half(told("frames", kind, frames, output, alone=0, schema=schema))
     ((made, failures, _),) = answers(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
     assert made == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
     assert failures == {}

@@ -27,10 +27,11 @@ def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("waiting")
 class TestStream(BothWays):
-    def run(self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0) -> list[tuple[Any, Any]]:
-        description = told(
-            "stream", PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, function, LongType(), alone=alone, schema=SENT
-        )
+    def run(
+        self, function: Callable[..., Any], *batches: pa.RecordBatch, alone: int = 0, must_fail: bool = False
+    ) -> list[tuple[Any, Any]]:
+        kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
+        description = told("stream", kind, function, LongType(), alone=alone, must_fail=must_fail, schema=SENT)
         found = []
         for made, failures, _ in answers(half(description), [*map(self.message, batches), END]):
             errors = {at: json.loads(told)["error"].partition(" (")[0] for at, told in failures.items()}
@@ -76,9 +77,19 @@ class TestStream(BothWays):
             self.run(broken, batch(1))
         assert type(raised.value).__name__ == FunctionFailed.__name__
 
-    def test_what_comes_before_the_first_batch_is_done_before_it_is_there(
-        self, tmp_path: Path, wait_until: Callable[..., None]
-    ) -> None:
+    def test_an_exception_that_no_row_has_to_do_with_ends_the_worker_unless_it_is_to_go_on(self) -> None:
+        def moody(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            for number, values in enumerate(batches):
+                if number == 1:
+                    raise OSError("for a moment")
+                yield values
+
+        assert self.run(moody, batch(1), batch(2)) == [(1, None), (2, None)]
+        with pytest.raises(Exception, match="for a moment") as raised:
+            self.run(moody, batch(1), batch(2), must_fail=True)
+        assert type(raised.value).__name__ == FunctionFailed.__name__
+
+    def test_what_comes_before_the_first_batch_is_done_before_it_is_there(self, tmp_path: Path) -> None:
         loaded = tmp_path / "loaded"
 
         def scored(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -87,7 +98,7 @@ class TestStream(BothWays):
 
         kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
         half(told("stream", kind, scored, LongType(), alone=0, schema=SENT))
-        wait_until(loaded.exists, "the model is loaded")
+        assert loaded.exists()
 
     def test_an_import_that_fails_is_the_functions_own(self, tmp_path: Path) -> None:
         calls = tmp_path / "calls"
@@ -160,7 +171,7 @@ class TestFrames(BothWays):
 
         output = StructType().add("b", LongType(), nullable=False)
         kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
-        run = half(told("frames", kind, same, output, alone=0, must_fail=False, schema=SENT))
+        run = half(told("frames", kind, same, output, alone=0, schema=SENT))
         results, *_ = run(self.message(batch(1, 2)))
         assert isinstance(results, bytes)  # in Arrow
 
@@ -193,6 +204,24 @@ class TestFrames(BothWays):
             yield pd.DataFrame({"b": next(frames)["_0"], "w": "x"})
 
         assert self.run(first, batch(1), batch(2), batch(3)) == [([1], [], 1), ([], [], 1), ([], [], 1), ([], [], 0)]
+
+    def test_what_one_makes_without_any_batch_is_not_lost(self) -> None:
+        def header(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            yield pd.DataFrame({"b": [5], "w": "x"})
+
+        assert self.run(header, batch(1), batch(2)) == [([5], [], 1), ([], [], 1), ([], [], 0)]
+
+    def test_nulls_that_arrow_knows_no_type_of_have_the_declared_one(self) -> None:
+        def untyped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for each in batches:
+                numbers = each.column(0).to_pylist()
+                columns = [pa.array([number or None for number in numbers]), pa.array(["x"] * len(numbers))]
+                yield pa.RecordBatch.from_arrays(columns, ["b", "w"])
+
+        kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        run = half(told("frames", kind, untyped, self.OUTPUT, alone=0, schema=SENT))
+        found = [made for made, _, _ in answers(run, map(in_arrow, [batch(0), batch(1, 0)]))]
+        assert found == [[{"b": None, "w": "x"}], [{"b": 1, "w": "x"}, {"b": None, "w": "x"}]]
 
     def test_only_the_rows_that_fail_fail(self) -> None:
         found = self.run(self.doubled, batch(1), batch(3, 7, 4), batch(5))
@@ -255,7 +284,7 @@ class TestFrames(BothWays):
 
         output = StructType().add("a", LongType()).add("b", LongType())
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-        run = half(told("frames", kind, swapped, output, alone=0, must_fail=False, schema=SENT))
+        run = half(told("frames", kind, swapped, output, alone=0, schema=SENT))
         with pytest.raises(ValueError, match="columns"):
             list(answers(run, map(in_arrow, [batch(1), batch(2)])))
 

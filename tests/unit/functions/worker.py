@@ -31,7 +31,7 @@ def told(way: str, kind: int, function: Callable[..., Any], returns: DataType, *
         "kwargs": {},
         "id": 1,
     }
-    takes = {"inputs": ['"long"'], "plain": kind in PLAIN}
+    takes = {"inputs": ['"long"'], "plain": kind in PLAIN, "must_fail": False}
     return {"way": way, "kind": kind, "conf": CONF, "functions": [called], **takes, **more}
 
 
