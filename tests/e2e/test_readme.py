@@ -41,7 +41,7 @@ def test_the_pipeline_and_the_commands_of_the_readme(kafka: Kafka, tmp_path: Pat
 
 def _send_until_decided(kafka: Kafka, number: int) -> None:
     """A pipeline that starts at the end of a topic sees what comes after it has looked."""
-    expected = ("c", {"id": number, "card": "c", "amount": 5000.0, "decision": "review"})
+    expected = ("c", {"id": number, "card": "c", "amount": 5000.0, "risk": 0.5, "decision": "review"})
     for _ in range(30):
         kafka.send("payments", [{"id": number, "card": "c", "amount": 5000.0}])
         try:
