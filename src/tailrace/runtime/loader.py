@@ -1,10 +1,13 @@
 """Finding the pipeline that ``FILE``, ``FILE:NAME`` or ``MODULE:NAME`` means."""
 
+import functools
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from pyspark import cloudpickle
 
@@ -13,6 +16,7 @@ from tailrace.pipeline import Pipeline
 from tailrace.runtime.usercode import user_code
 from tailrace.spark_session import unlent_session
 
+T = TypeVar("T")
 _NEEDS_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
 
 
@@ -81,18 +85,24 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Registered under its name first, as Python does it: what it imports may import it.
     sys.modules[path.stem] = module
+    execute = functools.partial(spec.loader.exec_module, module)
+    _run_users(f"the file {path}", execute)
+    _send_with_functions(folder)
+    return module
+
+
+def _run_users(what: str, code: Callable[[], T]) -> T:
+    """Run code of the user's, and again with a Spark where it needs one."""
     try:
-        with user_code(f"the file {path}"):
-            spec.loader.exec_module(module)
+        with user_code(what):
+            return code()
     except UserCodeFailed as failed:
         if _NEEDS_SPARK not in (failed.detail or ""):
             raise
-        # PySpark lets Spark read a type that is written as text, as in @udf("double").
-        unlent_session()
-        with user_code(f"the file {path}"):
-            spec.loader.exec_module(module)
-    _send_with_functions(folder)
-    return module
+    # PySpark lets Spark read a type that is written as text, as in @udf("double").
+    unlent_session()
+    with user_code(what):
+        return code()
 
 
 def _send_with_functions(folder: str) -> None:
@@ -113,7 +123,8 @@ def _import_module(name: str) -> ModuleType:
     )
     if not all(part.isidentifier() for part in name.split(".")):
         raise missing
-    with user_code(f"the module {name}"):
+
+    def imported() -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as absent:
@@ -121,3 +132,5 @@ def _import_module(name: str) -> ModuleType:
             if absent.name is not None and (name == absent.name or name.startswith(absent.name + ".")):
                 raise missing from None
             raise
+
+    return _run_users(f"the module {name}", imported)

@@ -148,13 +148,14 @@ def test_a_package_that_raises_is_the_users_code(here: Path, broken: str) -> Non
         load_pipeline("jobs_broken.fraud")
 
 
+@pytest.mark.parametrize("ending", [".py", ":pipeline"])
 def test_a_type_that_is_written_as_text_gets_the_spark_that_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(loader, "unlent_session", lambda: started.append("spark"))
-    file = tmp_path / f"typed_{secrets.token_hex(4)}.py"
-    file.write_text(
+    name = f"typed_{secrets.token_hex(4)}"
+    (here / f"{name}.py").write_text(
         "from pyspark.errors import PySparkRuntimeError\n"
         "import started_here\n"
         "if not started_here.LIST:\n"
@@ -165,5 +166,5 @@ def test_a_type_that_is_written_as_text_gets_the_spark_that_reads_it(
     beside = ModuleType("started_here")
     beside.LIST = started  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "started_here", beside)
-    assert loader.load_pipeline(str(file)).name == "p"
+    assert loader.load_pipeline(f"{name}{ending}").name == "p"
     assert started == ["spark"]
