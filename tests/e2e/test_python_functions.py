@@ -358,6 +358,8 @@ def test_order_within_a_partition_is_kept(kafka: Kafka, kind: str, tmp_path: Pat
         assert cost.rows >= max(3000, cost.calls)
         assert cost.most_rows > 1
         assert 0 < cost.python_ms * cost.rows <= cost.trip_ms * cost.calls
+    report = tr.check(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint")
+    assert [told["rows"] for told in report.python.values()] == [cost.rows], "of the last run"
 
 
 def test_a_function_that_takes_several_batches_before_it_answers() -> None:
