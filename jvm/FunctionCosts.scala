@@ -28,8 +28,23 @@ private[tailrace] class FunctionCost extends Serializable {
     replaced += other.replaced
   }
 
-  /** In the order in which the Python side reads it. */
+  /** In the order in which the Python side, and [[FunctionCost.of]], reads it. */
   def values: Array[Long] = Array(rows, calls, mostRows, pythonNs, waitedNs, tripNs, failed, replaced)
+}
+
+private[tailrace] object FunctionCost {
+  def of(values: Array[Long]): FunctionCost = {
+    val cost = new FunctionCost
+    cost.rows = values(0)
+    cost.calls = values(1)
+    cost.mostRows = values(2)
+    cost.pythonNs = values(3)
+    cost.waitedNs = values(4)
+    cost.tripNs = values(5)
+    cost.failed = values(6)
+    cost.replaced = values(7)
+    cost
+  }
 }
 
 /** What the Python functions of a query cost, by their names, in all tasks together. Heartbeats read it while a task counts. */
@@ -39,6 +54,10 @@ class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
   private[tailrace] def count(name: String)(change: FunctionCost => Unit): Unit = synchronized {
     change(costs.getOrElseUpdate(name, new FunctionCost))
   }
+
+  private[tailrace] def names: Seq[String] = synchronized(costs.keys.toSeq)
+
+  private[tailrace] def of(name: String): Option[FunctionCost] = synchronized(costs.get(name))
 
   override def add(name: String): Unit = count(name)(_ => ())
 
@@ -68,5 +87,15 @@ class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
     val all = new ju.LinkedHashMap[String, Array[Long]]()
     costs.foreach { case (name, cost) => all.put(name, cost.values) }
     all
+  }
+}
+
+private[tailrace] object FunctionCosts {
+
+  /** As they are told in a heartbeat. */
+  def of(values: ju.Map[String, Array[Long]]): FunctionCosts = {
+    val costs = new FunctionCosts
+    values.forEach((name, told) => costs.count(name)(_.add(FunctionCost.of(told))))
+    costs
   }
 }

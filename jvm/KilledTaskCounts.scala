@@ -1,9 +1,7 @@
 package org.apache.spark.sql.tailrace
 
-import java.util.concurrent.TimeoutException
-
 import org.apache.spark.SparkContext
-import org.apache.spark.scheduler.{SparkListener, SparkListenerTaskEnd}
+import org.apache.spark.scheduler.SparkListenerTaskEnd
 import org.apache.spark.util.AccumulatorV2
 
 /**
@@ -12,7 +10,7 @@ import org.apache.spark.util.AccumulatorV2
  * Spark merges the counts of every task, but not once its job was cancelled, which is how every query in real time
  * ends. They still come with the event that tells of the task's end.
  */
-class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) extends SparkListener {
+class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) extends TaskWatch(context) {
 
   override def onTaskEnd(end: SparkListenerTaskEnd): Unit = {
     val alreadyMerged = end.taskInfo.accumulables.exists(_.id == counts.id)
@@ -24,13 +22,4 @@ class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) exten
       }
     }
   }
-
-  def open(): Unit = context.addSparkListener(this)
-
-  /** Wait until everything that has happened so far is counted. */
-  def settle(timeoutMs: Long): Unit =
-    try context.listenerBus.waitUntilEmpty(timeoutMs)
-    catch { case _: TimeoutException => }
-
-  def close(): Unit = context.removeSparkListener(this)
 }

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRe
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PythonPickleBatchMetrics, PythonSQLMetrics}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.tailrace.{DeadLetters, KilledTaskCounts}
+import org.apache.spark.sql.tailrace.DeadLetters
 
 /**
  * Plans the Python functions of a query so that rows flow.
@@ -26,6 +26,7 @@ object RealTimePython {
   /**
    * Let queries of a session run Python functions on what has arrived.
    *
+   * @param query its name, for metrics
    * @param half the pickled Python half of the engine
    * @param limitMs how long a function may take over what it was given
    * @param deadLetters where records go on which a function fails; null where that ends the query
@@ -33,17 +34,18 @@ object RealTimePython {
    */
   def install(
       session: SparkSession,
+      query: String,
       half: Array[Byte],
       limitMs: Long,
       deadLetters: DeadLetters,
-      always: Boolean): CountedFunctions = {
+      always: Boolean): RunningFunctions = {
     val costs = new FunctionCosts
     costs.register(session.sparkContext, Some("tailrace Python functions"), countFailedValues = true)
     val run = PythonRun(half, limitMs, FailedRecords(Option(deadLetters)), costs)
     val experimental = session.experimental
     experimental.extraStrategies =
       experimental.extraStrategies.filterNot(_.isInstanceOf[Carry]) :+ new Carry(run, always)
-    new CountedFunctions(costs, new KilledTaskCounts(session.sparkContext, costs))
+    new RunningFunctions(session.sparkContext, query, costs)
   }
 
   def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =
@@ -113,6 +115,3 @@ object RealTimePython {
     }
   }
 }
-
-/** What the functions of a query cost, also in tasks that were stopped. */
-class CountedFunctions(val costs: FunctionCosts, val killed: KilledTaskCounts)

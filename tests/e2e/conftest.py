@@ -125,3 +125,12 @@ def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> 
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def of_sparks_env(context: Any, name: str) -> Any:
+    """Something of the JVM that Spark keeps for itself."""
+    # Not by the object's own class: to look for its methods fails on those with classes that are not here.
+    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    field = loader.loadClass("org.apache.spark.SparkEnv").getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(context._jsc.sc().env())

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from conftest import Kafka, wait_until
+from conftest import Kafka, of_sparks_env, wait_until
 from generated import SOAK
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -279,13 +279,8 @@ def test_a_worker_whose_channel_was_closed_is_passed_over(kafka: Kafka, tmp_path
 
 def close_idle_workers() -> int:
     """As Java does to the channel of a worker that is put back while a thread that writes to it is interrupted."""
-    context = tr.session().sparkContext
-    # Not by the object's own class: to look for its methods fails on those with classes that are not here.
-    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    factories = loader.loadClass("org.apache.spark.SparkEnv").getDeclaredField("pythonWorkers")
-    factories.setAccessible(True)
     closed = 0
-    for factory in each(factories.get(context._jsc.sc().env()).valuesIterator()):
+    for factory in each(of_sparks_env(tr.session().sparkContext, "pythonWorkers").valuesIterator()):
         for worker in each(factory.idleWorkers().iterator()):
             worker.channel().close()
             closed += 1

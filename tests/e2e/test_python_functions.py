@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from conftest import Kafka, wait_until
+from conftest import Kafka, of_sparks_env, wait_until
 from generated import SOAK, on_spark
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,6 +224,25 @@ def test_a_model_is_loaded_once_per_worker(kafka: Kafka, tmp_path: Path) -> None
         running.stop()
     workers = [mark.name.partition("-")[0] for mark in loads.iterdir()]
     assert 0 < len(workers) == len(set(workers))
+
+
+def test_what_functions_cost_is_told_while_they_run(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    def twice(value: int) -> int:
+        return 2 * value
+
+    source, sink, name = kafka.topic("in", 2), kafka.topic("out", 2), f"told-{secrets.token_hex(4)}"
+    here = tr.Pipeline(name, tr.KafkaSource(source, "a long"), doubling("udf", twice), tr.KafkaSink(sink))
+    metrics = of_sparks_env(spark.sparkContext, "metricsSystem")
+    where: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
+    with tr.start(here, **where) as running:
+        kafka.send_to_every_partition(source, [{"a": number} for number in range(40)])
+        kafka.receive_count(sink, 40)
+        wait_until(lambda: [cost.rows for cost in running.python_costs().values()] == [40], 30, "news of the tasks")
+        shown = metrics.getSourcesByName(f"tailrace.{name}.python").head().metricRegistry().getGauges()
+        assert {str(each): shown[each].getValue() for each in shown}["twice.rows"] == 40
+        summary = running.stop()
+    assert [cost.rows for cost in summary.python.values()] == [40], "no task is counted twice"
+    assert metrics.getSourcesByName(f"tailrace.{name}.python").isEmpty()
 
 
 def test_functions_in_every_place(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class DeadLetterBox:
 
 @dataclass(frozen=True)
 class FunctionCost:
-    """What the calls of one Python function cost, in the tasks that have ended.
+    """What the calls of one Python function cost.
 
     Attributes:
         rows: The rows that it was called with.
@@ -49,26 +49,26 @@ class FunctionCost:
 
 
 class FunctionCosts:
-    """The costs of a running query's functions."""
+    """The costs of a running query's functions; metrics of Spark's, too, while they are watched."""
 
-    def __init__(self, counted: Any) -> None:
-        self._counted = counted
+    def __init__(self, running: Any) -> None:
+        self._running = running
 
     def watch(self) -> None:
-        """Count from now on also what tasks had counted that are stopped."""
-        self._counted.killed().open()
+        """Count from now on."""
+        self._running.open()
 
     def settle(self) -> None:
         """Wait until the counts of tasks that were stopped have arrived."""
-        self._counted.killed().settle(2000)
+        self._running.settle(2000)
 
     def close(self) -> None:
         """Watch no more."""
-        self._counted.killed().close()
+        self._running.close()
 
     def read(self) -> dict[str, FunctionCost]:
-        """The cost of each function, by its name."""
-        found = dict(self._counted.costs().value())
+        """The cost of each function, by its name; what tasks that run tell of it comes every few seconds."""
+        found = dict(self._running.value())
         return {str(name): _cost([int(number) for number in numbers]) for name, numbers in found.items()}
 
 
@@ -87,12 +87,13 @@ def _cost(numbers: list[int]) -> FunctionCost:
 
 
 def carry_python(
-    spark: SparkSession, half: bytes, *, limit_ms: int, dead_letters: DeadLetterBox | None, always: bool
+    spark: SparkSession, query: str, half: bytes, *, limit_ms: int, dead_letters: DeadLetterBox | None, always: bool
 ) -> FunctionCosts:
     """Let queries of a session run Python functions on what has arrived, by Spark's own workers.
 
     Args:
         spark: The session of one query.
+        query: Its name.
         half: The Python half of the engine, pickled.
         limit_ms: How long a function may take over what it was given.
         dead_letters: Where records go on which one fails; None means that the query ends.
@@ -102,4 +103,4 @@ def carry_python(
     box = None
     if dead_letters is not None:
         box = carried.deadLetters(dead_letters.pipeline, dead_letters.topic, dict(dead_letters.producer))
-    return FunctionCosts(carried.install(classic_of(spark), bytearray(half), limit_ms, box, always))
+    return FunctionCosts(carried.install(classic_of(spark), query, bytearray(half), limit_ms, box, always))

@@ -91,7 +91,7 @@ class Candidate:
 
 def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str, options: RunOptions) -> Candidate:
     """A pipeline on a session of its own; what the user's function adds to the plan remembers its line."""
-    costs = carry_functions(own, options, pipeline, bootstrap_servers)
+    costs = carry_functions(own, pipeline.name, options, pipeline, bootstrap_servers)
     try:
         with engine.recorded_lines(own):
             frame = pipeline_frame(pipeline, own, bootstrap_servers, carries_python=costs is not None)
@@ -104,7 +104,7 @@ def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers:
 
 def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, options: RunOptions) -> Candidate:
     """Any streaming query on a session of its own."""
-    costs = carry_functions(own, options)
+    costs = carry_functions(own, name, options)
     moved = engine.writer_on(writer, own)
     frame = engine.writer_frame(moved)
     return Candidate(name, frame, _in_update_mode(moved, frame, options.mode), costs=costs)
@@ -112,7 +112,7 @@ def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, opt
 
 def frame_candidate(frame: DataFrame, own: SparkSession, options: RunOptions) -> Candidate:
     """What may become a streaming query."""
-    carry_functions(own, options)
+    carry_functions(own, "query", options)
     return Candidate("query", engine.frame_on(frame, own))
 
 

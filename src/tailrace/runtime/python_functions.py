@@ -10,7 +10,7 @@ from tailrace.runtime.source_frame import dead_letter_producer
 
 
 def carry_functions(
-    own: SparkSession, options: RunOptions, pipeline: Pipeline | None = None, bootstrap_servers: str = ""
+    own: SparkSession, query: str, options: RunOptions, pipeline: Pipeline | None = None, bootstrap_servers: str = ""
 ) -> engine.FunctionCosts | None:
     """Let the engine run the Python functions of a query, where it is to; what they cost is counted from then on.
 
@@ -20,7 +20,7 @@ def carry_functions(
     if not carries_functions(options.mode, pipeline):
         return None
     return engine.carry_python(
-        own, pickled_half(), limit_ms=options.python_timeout_ms, dead_letters=box, always=box is not None
+        own, query, pickled_half(), limit_ms=options.python_timeout_ms, dead_letters=box, always=box is not None
     )
 
 

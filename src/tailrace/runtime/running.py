@@ -216,7 +216,7 @@ class RunningQuery:
         )
 
     def python_costs(self) -> dict[str, FunctionCost]:
-        """What its Python functions cost so far, in the tasks that have ended; nothing where Spark itself runs them."""
+        """What its Python functions cost until a few seconds ago; nothing where Spark itself runs them."""
         if self._costs is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._last_costs = self._costs.read()

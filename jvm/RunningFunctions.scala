@@ -1,0 +1,97 @@
+package org.apache.spark.sql.execution.python.tailrace
+
+import java.{util => ju}
+
+import scala.collection.mutable
+
+import com.codahale.metrics.{Gauge, MetricRegistry}
+
+import org.apache.spark.SparkContext
+import org.apache.spark.metrics.source.Source
+import org.apache.spark.scheduler.{SparkListenerExecutorMetricsUpdate, SparkListenerTaskEnd}
+import org.apache.spark.sql.tailrace.TaskWatch
+
+/**
+ * What the Python functions of a query cost so far, in all of its tasks.
+ *
+ * Spark adds a task's counts when it has ended, which in real time is after minutes, and not at all where its job was
+ * cancelled. So they are taken from heartbeats while a task runs, and from the event of its end.
+ */
+class RunningFunctions(context: SparkContext, query: String, counted: FunctionCosts) extends TaskWatch(context) {
+  private val ended = new FunctionCosts
+  private val running = mutable.HashMap.empty[Long, FunctionCosts]
+  private val metrics = new FunctionMetrics(query, name => synchronized(total.of(name)))
+
+  def value: ju.Map[String, Array[Long]] = synchronized(total.value)
+
+  override def open(): Unit = {
+    super.open()
+    context.env.metricsSystem.registerSource(metrics)
+  }
+
+  override def close(): Unit = {
+    context.env.metricsSystem.removeSource(metrics)
+    super.close()
+  }
+
+  override def onExecutorMetricsUpdate(update: SparkListenerExecutorMetricsUpdate): Unit =
+    for {
+      (task, _, _, counts) <- update.accumUpdates
+      count <- counts if count.id == counted.id
+      value <- count.update
+    } hear(running(task) = FunctionCosts.of(value.asInstanceOf[ju.Map[String, Array[Long]]]))
+
+  override def onTaskEnd(end: SparkListenerTaskEnd): Unit = hear {
+    running.remove(end.taskInfo.taskId)
+    Option(end.taskMetrics).foreach(_.accumulators().foreach {
+      case last: FunctionCosts if last.isRegistered && last.id == counted.id => ended.merge(last)
+      case _ =>
+    })
+  }
+
+  private def hear(news: => Unit): Unit = {
+    val names = synchronized {
+      news
+      total.names
+    }
+    names.foreach(metrics.show)
+  }
+
+  private def total: FunctionCosts = {
+    val all = ended.copy()
+    running.valuesIterator.foreach(all.merge)
+    all
+  }
+}
+
+/** The same as metrics of Spark's, for whatever its metrics system is told to send them to. */
+private[tailrace] final class FunctionMetrics(query: String, cost: String => Option[FunctionCost]) extends Source {
+  import FunctionMetrics._
+
+  override val sourceName: String = s"tailrace.${plain(query)}.python"
+
+  override val metricRegistry: MetricRegistry = new MetricRegistry
+
+  def show(function: String): Unit = Figures.foreach { case (figure, read) =>
+    val name = MetricRegistry.name(plain(function), figure)
+    if (!metricRegistry.getGauges.containsKey(name)) {
+      val gauge: Gauge[Long] = () => cost(function).map(read).getOrElse(0L)
+      metricRegistry.register(name, gauge)
+    }
+  }
+}
+
+private[tailrace] object FunctionMetrics {
+  private val Figures = Seq[(String, FunctionCost => Long)](
+    "rows" -> (_.rows),
+    "calls" -> (_.calls),
+    "mostRows" -> (_.mostRows),
+    "pythonNs" -> (_.pythonNs),
+    "waitedNs" -> (_.waitedNs),
+    "tripNs" -> (_.tripNs),
+    "failed" -> (_.failed),
+    "replaced" -> (_.replaced))
+
+  /** A part of a metric's name that no system of metrics stumbles over. */
+  private def plain(name: String): String = name.replaceAll("[^A-Za-z0-9_-]+", "_")
+}
