@@ -107,14 +107,37 @@ private[tailrace] final class Arrived(
     rows
   }
 
+  /** The answer to the last group cannot be read: its rows are handed over again, each alone; a single one is given back. */
+  def unreadable(): Option[Waiting] = {
+    val single = locked {
+      underWay = false
+      if (handed.size == 1) Option(handed.poll()) else handAgain()
+    }
+    sendNext()
+    single
+  }
+
+  /** What has been handed to a worker is to be handed over once more, before all else. */
+  private def handAgain(): Option[Waiting] = {
+    while (!handed.isEmpty) again.addFirst(handed.pollLast())
+    None
+  }
+
   /** What to do when the next group, or the end, is there and may be sent: by the thread that finds it so. */
   def whenNextIsThere(send: () => Unit): Unit = locked { whenNextIsThere = send }
 
   private var whenNextIsThere: () => Unit = () => ()
 
   private def sendNext(): Unit = held(sending) {
-    if (locked(isNextDue)) whenNextIsThere()
+    if (locked(isNextDue)) {
+      sendingNs = Some(System.nanoTime())
+      try whenNextIsThere()
+      finally sendingNs = None
+    }
   }
+
+  /** Since when a group is being sent: a worker that does not read stops whoever sends. */
+  @volatile private var sendingNs: Option[Long] = None
 
   private def isNextDue: Boolean = listens && !underWay && (!again.isEmpty || !fresh.isEmpty || ended)
 
@@ -135,12 +158,14 @@ private[tailrace] final class Arrived(
   /**
    * Whether a worker takes longer over a group than it may; for loading and ending it has a minute at least.
    *
-   * @param awaitedNs since when its answer is waited for: before, it may have been there
+   * @param awaitedNs since when its answer is waited for; before, it may have been there
    */
-  def isLate(limitMs: Long, awaitedNs: Long): Boolean = locked {
+  def isLate(limitMs: Long, awaitedNs: Option[Long]): Boolean = locked {
     val mayTakeMs = if (asked) math.max(limitMs, LeastToLoadMs) else limitMs
-    val sinceNs = math.min(System.nanoTime() - handedNs, System.nanoTime() - awaitedNs)
-    underWay && sinceNs > MILLISECONDS.toNanos(mayTakeMs)
+    val now = System.nanoTime()
+    underWay && (awaitedNs ++ sendingNs).exists { began =>
+      math.min(now - handedNs, now - began) > MILLISECONDS.toNanos(mayTakeMs)
+    }
   }
 
   /**
@@ -151,12 +176,7 @@ private[tailrace] final class Arrived(
     locked {
       underWay = false
       listens = false
-      if (handed.size == 1 && handed.peek().attempts >= attempts) {
-        Some(handed.poll())
-      } else {
-        while (!handed.isEmpty) again.addFirst(handed.pollLast())
-        None
-      }
+      if (handed.size == 1 && handed.peek().attempts >= attempts) Some(handed.poll()) else handAgain()
     }
   }
 

@@ -93,7 +93,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
       arrived,
       context,
       facts.run.limitMs,
-      process => answersOfOne(arrived, process, context, sent, project),
+      process => answersOfOne(arrived, process, context, sent, project, failed),
       () => names.foreach(name => facts.run.costs.count(name)(_.replaced += 1)),
       (row, why) => failed.handle(why, row))
   }
@@ -103,7 +103,8 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
       process: WorkerProcess,
       context: TaskContext,
       sent: Messages,
-      project: UnsafeProjection): Iterator[Answer] = {
+      project: UnsafeProjection,
+      failed: Failed): Iterator[Answer] = {
     // What it takes to load the functions is not the first rows' affair, nor is it when that fails.
     val hello = asked(arrived, sent.hello)
     val groups = arrived.groups.map(group => sent.of(group.view.map(waiting => project(waiting.row))))
@@ -111,9 +112,15 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process)
     arrived.whenNextIsThere(() => worker.sendNext())
     worker.run(hello ++ groups ++ end, context).flatMap { message =>
-      val found = sent.answers(message)
-      if (found.isEmpty) arrived.answered(0)
-      found
+      try {
+        val found = sent.answers(message)
+        if (found.isEmpty) arrived.answered(0)
+        found
+      } catch {
+        case unreadable: UnreadableAnswer if !iterates =>
+          arrived.unreadable().foreach(failed.handle(unreadable.getMessage, _))
+          Nil
+      }
     }
   }
 

@@ -37,14 +37,18 @@ private[tailrace] trait Messages {
 
   def answer(parts: Array[Any]): Answer
 
-  private val unpickler = new Unpickler
+  private var unpickler = new Unpickler
 
   /** None to a greeting. */
   final def answers(message: Array[Byte]): Seq[Answer] = read(message).asScala.filter(_ != null).map(answer).toSeq
 
   private def read(message: Array[Byte]): ju.ArrayList[Array[Any]] =
     try unpickler.loads(message).asInstanceOf[ju.ArrayList[Array[Any]]]
-    catch { case wrong: PickleException => throw new UnreadableAnswer(wrong) }
+    catch {
+      case wrong: PickleException =>
+        unpickler = new Unpickler // it has in mind what it had read until then
+        throw new UnreadableAnswer(wrong)
+    }
 }
 
 /** A function gave something that Python can send and Spark cannot read. */

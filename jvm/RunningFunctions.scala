@@ -20,33 +20,43 @@ import org.apache.spark.sql.tailrace.TaskWatch
 class RunningFunctions(context: SparkContext, query: String, counted: FunctionCosts) extends TaskWatch(context) {
   private val ended = new FunctionCosts
   private val running = mutable.HashMap.empty[Long, FunctionCosts]
-  private val metrics = new FunctionMetrics(query, name => synchronized(total.of(name)))
+  private val over = mutable.LinkedHashSet.empty[Long]
+  @volatile private var metrics: Option[FunctionMetrics] = None
 
   def value: ju.Map[String, Array[Long]] = synchronized(total.value)
 
   override def open(): Unit = {
+    val system = context.env.metricsSystem
+    // Queries may have the same name, and to remove the metrics of one would remove the other's.
+    val shown = Iterator.from(1).map(new FunctionMetrics(query, _, name => synchronized(total.of(name))))
+      .find(each => system.getSourcesByName(each.sourceName).isEmpty)
+    shown.foreach(system.registerSource)
+    metrics = shown
     super.open()
-    context.env.metricsSystem.registerSource(metrics)
   }
 
   override def close(): Unit = {
-    context.env.metricsSystem.removeSource(metrics)
     super.close()
+    metrics.foreach(context.env.metricsSystem.removeSource)
+    metrics = None
   }
 
   override def onExecutorMetricsUpdate(update: SparkListenerExecutorMetricsUpdate): Unit =
     for {
-      (task, _, _, counts) <- update.accumUpdates
+      (task, _, _, counts) <- update.accumUpdates if !over(task)
       count <- counts if count.id == counted.id
       value <- count.update
     } hear(running(task) = FunctionCosts.of(value.asInstanceOf[ju.Map[String, Array[Long]]]))
 
   override def onTaskEnd(end: SparkListenerTaskEnd): Unit = hear {
-    running.remove(end.taskInfo.taskId)
-    Option(end.taskMetrics).foreach(_.accumulators().foreach {
-      case last: FunctionCosts if last.isRegistered && last.id == counted.id => ended.merge(last)
-      case _ =>
+    val heard = running.remove(end.taskInfo.taskId)
+    val told = Option(end.taskMetrics).flatMap(_.accumulators().collectFirst {
+      case last: FunctionCosts if last.isRegistered && last.id == counted.id => last
     })
+    told.orElse(heard).foreach(ended.merge) // one whose machine was lost tells no more
+    // A heartbeat may come after the end.
+    over += end.taskInfo.taskId
+    while (over.size > RunningFunctions.MostOver) over -= over.head
   }
 
   private def hear(news: => Unit): Unit = {
@@ -54,7 +64,7 @@ class RunningFunctions(context: SparkContext, query: String, counted: FunctionCo
       news
       total.names
     }
-    names.foreach(metrics.show)
+    metrics.foreach(shown => names.foreach(shown.show))
   }
 
   private def total: FunctionCosts = {
@@ -64,11 +74,17 @@ class RunningFunctions(context: SparkContext, query: String, counted: FunctionCo
   }
 }
 
+private[tailrace] object RunningFunctions {
+
+  /** So many tasks that have ended are remembered. */
+  private val MostOver = 1000
+}
+
 /** The same as metrics of Spark's, for whatever its metrics system is told to send them to. */
-private[tailrace] final class FunctionMetrics(query: String, cost: String => Option[FunctionCost]) extends Source {
+private[tailrace] final class FunctionMetrics(query: String, number: Int, cost: String => Option[FunctionCost]) extends Source {
   import FunctionMetrics._
 
-  override val sourceName: String = s"tailrace.${plain(query)}.python"
+  override val sourceName: String = s"tailrace.${plain(query)}${if (number > 1) s"_$number" else ""}.python"
 
   override val metricRegistry: MetricRegistry = new MetricRegistry
 

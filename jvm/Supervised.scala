@@ -54,7 +54,7 @@ private[tailrace] final class Supervised(
           case NonFatal(ended) if isReplaceable(ended) =>
             barren += 1
             if (barren > MostBarren) throw ended // it is not the rows
-            replace(ended)
+            replace()
             None
         }
     }
@@ -71,26 +71,23 @@ private[tailrace] final class Supervised(
     answers = start(process)
   }
 
-  private def replace(ended: Throwable): Unit = {
+  private def replace(): Unit = {
     val late = process.hung || isLate
     process.end()
-    val (attempts, why) = ended match {
-      case unreadable: UnreadableAnswer => (1, unreadable.getMessage)
-      case _ if late => (HungAttempts, s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended")
-      case _ => (EndedAttempts, "WorkerEnded: its worker was killed, ran out of memory or crashed")
-    }
-    val blamed = arrived.takeBack(attempts)
+    val blamed = arrived.takeBack(if (late) HungAttempts else EndedAttempts)
+    val why =
+      if (late) s"TimeoutError: it took longer than ${limitMs / 1000.0} s, and its worker was ended"
+      else "WorkerEnded: its worker was killed, ran out of memory or crashed"
     replaced()
     blamed.foreach(blame(_, why))
     begin()
   }
 
-  private def isLate: Boolean = awaitedNs.exists(arrived.isLate(limitMs, _))
+  private def isLate: Boolean = arrived.isLate(limitMs, awaitedNs)
 
   private def isReplaceable(ended: Throwable): Boolean = ended match {
     case _ if context.isInterrupted() || context.isCompleted() || arrived.isForgetful || arrived.hasFailed => false
     case _: TaskKilledException => false
-    case _: UnreadableAnswer => true
     case raised: PythonException => raised.getMessage.contains("MemoryError")
     case _ => process.hung || causes(ended).exists(_.isInstanceOf[java.io.IOException])
   }

@@ -168,6 +168,13 @@ def test_a_result_that_spark_cannot_read_or_that_is_of_another_type(returns: str
         run(here, SENT, "realtime")
 
 
+def test_results_that_spark_can_none_of_read_are_all_dead_letters() -> None:
+    made = F.udf(np.float64, "double", useArrow=False)
+    output = run(pipeline(lambda rows: rows.select("a", made("a").alias("c")), python_errors="dead-letter"), SENT)
+    require_all_but(output, lambda _: True)
+    assert all(b".item()" in letter.header("tailrace.error") for letter in output.dead_letters)
+
+
 def test_a_worker_is_not_late_while_others_use_what_it_gave(kafka: Kafka, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 1), kafka.topic("out", 1)
 

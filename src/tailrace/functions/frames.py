@@ -144,7 +144,7 @@ class Shape:
     """
 
     def __init__(self, declared: Any) -> None:
-        self._declared = {field.name: field.type for field in declared}
+        self._declared = [field.type for field in declared]
         self._schema: Any = None
 
     def of(self, made: Sequence[Any]) -> Any:
@@ -157,6 +157,8 @@ class Shape:
             return made
         import pyarrow as pa
 
+        if made.schema == self._schema:
+            return made
         made = self._with_typed_nulls(made)
         if self._schema is None:
             self._schema = made.schema
@@ -170,10 +172,23 @@ class Shape:
     def _with_typed_nulls(self, made: Any) -> Any:
         import pyarrow as pa
 
-        if not any(pa.types.is_null(each) for each in made.schema.types):
+        if not any(map(_lacks_type, made.schema.types)) or made.num_columns != len(self._declared):
             return made
         columns = [
-            pa.nulls(made.num_rows, self._declared.get(name, each.type)) if pa.types.is_null(each.type) else each
-            for name, each in zip(made.schema.names, made.columns, strict=True)
+            each.cast(declared) if _lacks_type(each.type) else each
+            for each, declared in zip(made.columns, self._declared, strict=True)  # by position, as Spark reads them
         ]
         return pa.RecordBatch.from_arrays(columns, made.schema.names)
+
+
+def _lacks_type(kind: Any) -> bool:
+    """Whether Arrow has seen nothing but nulls, or empty lists, there or within."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(_lacks_type(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return _lacks_type(kind.key_type) or _lacks_type(kind.item_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lacks_type(kind.value_type)
+    return bool(pa.types.is_null(kind))

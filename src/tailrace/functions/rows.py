@@ -6,6 +6,7 @@ from typing import Any
 
 from tailrace.functions.failures import described
 from tailrace.functions.loading import Remembering, udf_info
+from tailrace.functions.sending import Packed, packed
 
 
 def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
@@ -41,6 +42,23 @@ def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
                     results.append(None)
             columns.append(results)
             spent.append(time.perf_counter_ns() - began)
+        answer = packed((columns, failures or None, spent))
+        if type(answer) is Packed:
+            return answer
+        for (name, _, _), results in zip(calls, columns, strict=True):
+            _leave_out_unsendable(name, results, failures)
         return columns, failures or None, spent
 
     return run
+
+
+def _leave_out_unsendable(name: str, results: list[Any], failures: dict[int, str]) -> None:
+    """A result that no pickler takes, such as a generator, is its row's failure."""
+    from pyspark import cloudpickle
+
+    for at, result in enumerate(results):
+        try:
+            cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
+        except Exception as raised:  # noqa: BLE001 - whatever it is, this result cannot be sent
+            failures.setdefault(at, described(name, raised))
+            results[at] = None

@@ -13,6 +13,8 @@ def packed(answer: Any) -> Any:
 
     Spark's is one in Python, for functions and classes: what an answer holds is seldom any of these.
     """
+    if type(answer) is Packed:
+        return answer
     try:
         return Packed(pickle.dumps([answer], pickle.HIGHEST_PROTOCOL))
     except Exception:  # noqa: BLE001 - whatever it is, Spark's pickler meets it, too, and what that raises is told

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam, _accumulatorRegistry
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
 from tailrace.functions import pickled_half
@@ -54,6 +54,15 @@ class TestRows:
         assert failure["error"].startswith("ValueError: not seven (worker.py line")
         assert "in picky" in failure["traceback"]
         assert "pyspark" not in failure["traceback"]
+
+    def test_a_result_that_cannot_be_sent_is_the_failure_of_its_row(self) -> None:
+        def endless(value: int) -> Any:
+            return (each for each in [value]) if value == 7 else [value]
+
+        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, endless, ArrayType(LongType())))
+        columns, failures, _ = run(((1,), (7,), (3,)))
+        assert columns == [[[1], None, [3]]]
+        assert "generator" in json.loads(failures[1])["error"]
 
     def test_the_line_is_the_users_where_a_library_raises(self) -> None:
         def parsed(text: str) -> int:

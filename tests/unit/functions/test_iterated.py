@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
 from tailrace.functions.failures import FunctionFailed
@@ -214,14 +214,21 @@ class TestFrames(BothWays):
     def test_nulls_that_arrow_knows_no_type_of_have_the_declared_one(self) -> None:
         def untyped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for each in batches:
-                numbers = each.column(0).to_pylist()
-                columns = [pa.array([number or None for number in numbers]), pa.array(["x"] * len(numbers))]
-                yield pa.RecordBatch.from_arrays(columns, ["b", "w"])
+                numbers = [number or None for number in each.column(0).to_pylist()]
+                columns = [
+                    pa.array(numbers),
+                    pa.array([[] if number is None else [number] for number in numbers]),
+                    pa.array([{"x": number} for number in numbers]),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, ["b", "list", "s"])
 
+        output = StructType().add("b", LongType()).add("list", ArrayType(LongType()))
+        output = output.add("s", StructType().add("x", LongType()))
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-        run = half(told("frames", kind, untyped, self.OUTPUT, alone=0, schema=SENT))
+        run = half(told("frames", kind, untyped, output, alone=0, schema=SENT))
         found = [made for made, _, _ in answers(run, map(in_arrow, [batch(0), batch(1, 0)]))]
-        assert found == [[{"b": None, "w": "x"}], [{"b": 1, "w": "x"}, {"b": None, "w": "x"}]]
+        nothing = {"b": None, "list": [], "s": {"x": None}}
+        assert found == [[nothing], [{"b": 1, "list": [1], "s": {"x": 1}}, nothing]]
 
     def test_only_the_rows_that_fail_fail(self) -> None:
         found = self.run(self.doubled, batch(1), batch(3, 7, 4), batch(5))
