@@ -25,7 +25,7 @@ def described(name: str, raised: BaseException) -> str:
         each.stack = traceback.StackSummary.from_list([frame for frame in each.stack if _is_users(frame.filename)])
         each = each.__cause__ or each.__context__
     last = "".join(told.format_exception_only()).strip().splitlines()
-    own = [frame for frame in told.stack if not _is_librarys(frame.filename)] or told.stack
+    own = [frame for frame in told.stack if not is_librarys(frame.filename)] or told.stack
     place = f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
     return json.dumps(
         {
@@ -36,9 +36,9 @@ def described(name: str, raised: BaseException) -> str:
     )
 
 
-def _is_librarys(file: str) -> bool:
+def is_librarys(file: str) -> bool:
     """Whether a file is none of the user's own: what raises is often deep below the line that is to blame."""
-    libraries = ("site-packages", "dist-packages", "<frozen", str(Path(os.__file__).parent))
+    libraries = ("site-packages", "dist-packages", "pyspark.zip", "<frozen", str(Path(os.__file__).parent))
     return file.endswith((".pyx", ".pxi")) or any(part in file for part in libraries)
 
 

@@ -18,7 +18,7 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
-from tailrace.runtime.usercode import is_librarys
+from tailrace.functions.failures import is_librarys
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")

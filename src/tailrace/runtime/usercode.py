@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.errors import TailraceError, UserCodeFailed
+from tailrace.functions.failures import is_librarys
 
 _OURS = Path(__file__).resolve().parent.parent
-_LIBRARIES = ("site-packages", "dist-packages", "pyspark.zip", "<frozen", str(Path(traceback.__file__).parent))
 
 
 @contextlib.contextmanager
@@ -47,11 +47,6 @@ def _place(raised: BaseException) -> str:
     if not frames:
         return ""
     return f" at {frames[-1].filename} line {frames[-1].lineno} in {frames[-1].name}"
-
-
-def is_librarys(filename: str) -> bool:
-    """Whether a file is part of Python or of an installed package."""
-    return filename.endswith((".pyx", ".pxi")) or any(part in filename for part in _LIBRARIES)
 
 
 def _is_ours(filename: str) -> bool:
