@@ -1,5 +1,6 @@
 """What this machine has of what Tailrace needs: found, missing, and how to get it."""
 
+import contextlib
 import os
 import platform
 import sys
@@ -8,9 +9,12 @@ from dataclasses import asdict, dataclass
 
 from tailrace.errors import TailraceError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+from tailrace.kafka.broker import broker_archive, write_broker_archive
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import (
+    ArchiveNotWrittenError,
+    ClassArchive,
     JarState,
     cache_dir,
     check_pyspark,
@@ -45,14 +49,20 @@ class Finding:
 
 def examine(bootstrap_servers: str | None) -> list[Finding]:
     """Look at everything; nothing is changed."""
-    return [_python(), _pyspark(), _java(), *_jars(), _engine(), _cores(), _broker(bootstrap_servers)]
+    return [_python(), _pyspark(), _java(), *_jars(), _engine(), *_archives(), _cores(), _broker(bootstrap_servers)]
 
 
 def mend(announce: Callable[[str], None], progress: Progress) -> None:
-    """Obtain what can be obtained: a Java where there is none, every jar that is missing or corrupt, the engine."""
+    """Obtain what can be obtained: Java, every jar that is missing or corrupt, the engine, the class archives."""
+    from tailrace.spark_session import write_spark_archive
+
     java = ensure_java(announce)
     mend_jars(java, announce, progress)
     ensure_engine(java, jar_paths("connector"), announce)
+    for write in (write_broker_archive, write_spark_archive):
+        # Without it every start takes longer; the archive's own line says why it is missing.
+        with contextlib.suppress(ArchiveNotWrittenError):
+            write(announce)
 
 
 def _python() -> Finding:
@@ -139,6 +149,32 @@ def _engine() -> Finding:
             fix="install Tailrace again: pip install --force-reinstall --no-deps tailrace",
         )
     return Finding("Engine", ok=True, needed=True, found=f"{VERSION}, {engine.jar}")
+
+
+def _archives() -> list[Finding]:
+    from tailrace.spark_session import spark_archive
+
+    try:
+        java = find_java()
+        if java is None:
+            return []
+        return [_archive("Spark classes", spark_archive(java)), _archive("Kafka classes", broker_archive(java))]
+    except TailraceError:
+        return []  # a jar is missing, as a line above says
+
+
+def _archive(title: str, archive: ClassArchive) -> Finding:
+    if archive.is_written:
+        return Finding(title, ok=True, needed=False, found=f"archived for fast starts, {archive.path}")
+    if archive.refusal:
+        return Finding(title, ok=False, needed=False, found=f"not archived, so starts are slower: {archive.refusal}")
+    return Finding(
+        title,
+        ok=False,
+        needed=False,
+        found="not archived yet, so starts are slower",
+        fix="tailrace doctor --fix, or simply the next run, archives them",
+    )
 
 
 def _cores() -> Finding:

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -22,8 +23,21 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused
-from tailrace.toolchain import check_pyspark, ensure_engine, ensure_jars, ensure_java, pyspark_jars_dir, state_dir
+from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused, TailraceError
+from tailrace.toolchain import (
+    ClassArchive,
+    Java,
+    check_pyspark,
+    ensure_engine,
+    ensure_jars,
+    ensure_java,
+    find_java,
+    jar_paths,
+    jar_status,
+    package_engine,
+    pyspark_jars_dir,
+    state_dir,
+)
 from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
 
@@ -76,6 +90,7 @@ def unlent_session(
     if master is not None:
         wanted["spark.master"] = master
     if has_context():
+        discard_jvm_ahead()
         return _running_session(wanted)
     if app_name is not None:
         wanted["spark.app.name"] = app_name
@@ -155,6 +170,18 @@ def _running_session(wanted: Mapping[str, str]) -> SparkSession:
 
 def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkSession:
     """Start a JVM (or join the one that spark-submit started) and a context in it."""
+    conf = _context_conf(wanted, announce)
+    _quiet_loggers()
+    gateway = SparkContext._gateway or _jvm_ahead(wanted) or _launch(conf)
+    spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    require_engine(spark)
+    if gateway.proc is not None and not _has_own_jars(conf):
+        _keep_classes(gateway)
+    return spark
+
+
+def _context_conf(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkConf:
+    """The settings of a context: what the user chose, and the soft defaults."""
     java = ensure_java(announce)
     jars = ensure_jars(java, ["connector"], announce)["connector"]
     engine = ensure_engine(java, jars, announce)
@@ -165,14 +192,10 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars), str(engine)]
     settings["spark.jars"] = ",".join(dict.fromkeys(all_jars))
     _prepare_environment(local=is_local(chosen))
-    _quiet_loggers()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
-    gateway = SparkContext._gateway or _launch(conf, java.home)
-    spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
-    require_engine(spark)
-    return spark
+    return conf
 
 
 def require_engine(spark: SparkSession) -> None:
@@ -223,13 +246,94 @@ def _quiet_loggers() -> None:
             logger.setLevel(logging.CRITICAL)
 
 
-def _launch(conf: SparkConf, java_home: Path) -> Any:
+class _JvmAhead:
+    """A JVM that is started in a thread while the program does something else."""
+
+    def __init__(self, wanted: Mapping[str, str]) -> None:
+        self.wanted = dict(wanted)
+        self._gateway: Any = None
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="Spark's JVM", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._gateway = _launch(_context_conf(self.wanted, lambda _: None))
+        except BaseException as failed:  # noqa: BLE001 - raised where the JVM is asked for
+            self._failed = failed
+
+    def gateway(self) -> Any:
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+        return self._gateway
+
+    def serves(self, wanted: Mapping[str, str]) -> bool:
+        """Whether a context with these settings can run in it: some are fixed when a JVM starts."""
+        keys = {*wanted, *self.wanted}
+        return all(wanted.get(key) == self.wanted.get(key) for key in keys if not _is_set_later(key))
+
+
+_ahead: _JvmAhead | None = None
+
+
+def _is_set_later(key: str) -> bool:
+    return key in ("spark.master", "spark.app.name") or key.startswith("spark.sql.")
+
+
+def start_jvm_ahead(conf: Mapping[str, str]) -> None:
+    """Start Spark's JVM now, in a thread; the next session uses it.
+
+    A JVM takes a second to start. Meanwhile a user's file can be loaded and a broker asked.
+    Nothing happens if Spark runs already, or if what has to be prepared first takes long and should be announced.
+    """
+    global _ahead  # noqa: PLW0603 - a program has one JVM
+    busy = has_context() or SparkContext._gateway is not None or _ahead is not None
+    if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not _is_set_up():
+        return
+    check_pyspark()
+    _ahead = _JvmAhead(conf)
+
+
+def _is_set_up() -> bool:
+    """Whether Java, jars and engine are there, so that nothing has to be obtained or built."""
+    if find_java() is None or package_engine().needs_building():
+        return False
+    return all(state.state == "present" for state in jar_status() if state.jar.set_name == "connector")
+
+
+def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
+    """The JVM that was started ahead, if one was and can be used; it is ended if it cannot."""
+    global _ahead
+    ahead, _ahead = _ahead, None
+    if ahead is None:
+        return None
+    gateway = ahead.gateway()
+    if ahead.serves(wanted):
+        return gateway
+    _end_jvm(gateway)
+    return None
+
+
+def discard_jvm_ahead() -> None:
+    """End the JVM that was started ahead: the program started another one itself."""
+    global _ahead
+    ahead, _ahead = _ahead, None
+    if ahead is not None:
+        with contextlib.suppress(TailraceError):
+            _end_jvm(ahead.gateway())
+
+
+def _launch(conf: SparkConf) -> Any:
     """Start Spark's JVM, its own words going to a log file instead of the terminal."""
+    java = ensure_java(lambda _: None)
+    archive = spark_archive(java)
     path = log_file()
     with _open_log(path) as log:
+        streams = _LaunchArguments({"stderr": log}, _launch_environment(java, archive, conf))
         try:
-            with _launch_environment(java_home):
-                return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+            with _without_jars_flag():
+                return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
         except PySparkException as failed:
             lines = path.read_text(errors="replace").strip().splitlines()
             raise JavaUnusable(
@@ -240,24 +344,90 @@ def _launch(conf: SparkConf, java_home: Path) -> Any:
             ) from failed
 
 
-@contextlib.contextmanager
-def _launch_environment(java_home: Path) -> Iterator[None]:
-    """The environment for the moment in which the JVM starts; afterwards it is as it was.
+class _LaunchArguments(dict[str, Any]):
+    """Arguments for the JVM's process. PySpark replaces the environment among them: ours is added to that."""
 
-    ``--jars`` is left out of PYSPARK_SUBMIT_ARGS: it would hide ``spark.jars``, which has its jars and ours.
+    def __init__(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        super().__init__(arguments)
+        self._environment = environment
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, {**value, **self._environment} if name == "env" else value)
+
+
+def _launch_environment(java: Java, archive: ClassArchive, conf: SparkConf) -> dict[str, str]:
+    """The variables that Spark's scripts and its launcher read."""
+    environment = {
+        "JAVA_HOME": str(java.home),
+        # The launcher lives for a moment, to put a command line together.
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    }
+    if _has_own_jars(conf):
+        return environment
+    environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jar_paths("connector")))
+    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *map(shlex.quote, archive.options())]
+    environment["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
+    return environment
+
+
+def _has_own_jars(conf: SparkConf) -> bool:
+    """Whether the user chose jars or class path entries, which ours on the class path might hide or shift."""
+    chosen = ("spark.jars.packages", "spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
+    ours = {*map(str, jar_paths("connector")), str(package_engine().jar)}
+    return (
+        "SPARK_DIST_CLASSPATH" in os.environ
+        or any(conf.contains(key) for key in chosen)
+        or not set(str(conf.get("spark.jars", "")).split(",")) <= ours
+    )
+
+
+def spark_archive(java: Java) -> ClassArchive:
+    """The archive of the classes that a driver loads, on that Java."""
+    own = sorted(pyspark_jars_dir().glob("*.jar"))
+    variables = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    settings = tuple(f"{name}={os.environ.get(name, '')}" for name in variables)
+    return ClassArchive("spark", java, (*own, *jar_paths("connector")), settings)
+
+
+def write_spark_archive(announce: Callable[[str], None]) -> None:
+    """Write the class archive of Spark's driver, if it is not there, and wait for it.
+
+    Raises:
+        ArchiveNotWrittenError: Java refused to write it.
     """
-    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS")}
-    os.environ["JAVA_HOME"] = str(java_home)
-    if before["PYSPARK_SUBMIT_ARGS"] is not None:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before["PYSPARK_SUBMIT_ARGS"])
+    archive = spark_archive(ensure_java(announce))
+    if archive.is_written or has_context():
+        return
+    announce("Saving Spark's loaded classes, so that every start is faster: half a minute, once ...")
+    gateway = _launch(_context_conf({}, announce))
+    class_path = _class_path(gateway)
+    _end_jvm(gateway)
+    archive.write(class_path)
+
+
+def _keep_classes(gateway: Any) -> None:
+    """Write the class archive beside the first session that has none."""
+    archive = spark_archive(ensure_java(lambda _: None))
+    if not archive.is_written and not archive.refusal:
+        archive.write_in_background(_class_path(gateway))
+
+
+def _class_path(gateway: Any) -> str:
+    return str(gateway.jvm.java.lang.System.getProperty("java.class.path"))
+
+
+@contextlib.contextmanager
+def _without_jars_flag() -> Iterator[None]:
+    """Remove ``--jars`` from PYSPARK_SUBMIT_ARGS for a moment: it would hide ``spark.jars``, which has them, too."""
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if before is None:
+        yield
+        return
+    os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 def _open_log(path: Path) -> IO[bytes]:
@@ -290,6 +460,12 @@ def end_session() -> None:
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
         return
+    _end_jvm(gateway)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def _end_jvm(gateway: Any) -> None:
     gateway.shutdown()
     # Spark's JVM ends when its standard input does.
     gateway.proc.stdin.close()
@@ -298,5 +474,3 @@ def end_session() -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
-    SparkContext._gateway = None
-    SparkContext._jvm = None

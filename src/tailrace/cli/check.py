@@ -45,6 +45,7 @@ def check(
     from tailrace.runtime.check import check_pipeline
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import RunOptions
+    from tailrace.spark_session import start_jvm_ahead
 
     try:
         options = RunOptions(
@@ -56,6 +57,7 @@ def check(
             master,
             settings_of(conf or [], shuffle_partitions),
         )
+        start_jvm_ahead(options.conf)
         pipeline = load_pipeline(file)
         with console().status(f"Checking {pipeline.name} ..."):
             report = check_pipeline(pipeline, options, say)

@@ -86,6 +86,7 @@ def run(
     from tailrace.runtime.options import run_options
     from tailrace.runtime.running import stop_on_signals
     from tailrace.runtime.start import start_pipeline
+    from tailrace.spark_session import start_jvm_ahead
 
     options = run_options(
         str(mode),
@@ -99,6 +100,7 @@ def run(
         starved=str(starved),
         python_timeout=python_timeout,
     )
+    start_jvm_ahead(options.conf)
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)

@@ -32,7 +32,7 @@ from tailrace.kafka.client import plain_client
 from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.kafka.topics import list_topics
-from tailrace.toolchain import ensure_jars, ensure_java, state_dir
+from tailrace.toolchain import ClassArchive, Java, ensure_jars, ensure_java, jar_paths, state_dir
 from tailrace.toolchain.jars import Announce
 from tailrace.toolchain.leash import LeashedProcess
 
@@ -257,6 +257,7 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
     jars = ensure_jars(java, ["broker"], announce)["broker"]
     return [
         str(java.executable),
+        *broker_archive(java).options(),
         f"-Xms{heap_mb}m",
         f"-Xmx{heap_mb}m",
         # Nearly all that a broker allocates is gone with its request: the larger the young part, the fewer its pauses.
@@ -271,6 +272,23 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
         "kafka.Kafka",
         str(files.properties),
     ]
+
+
+def broker_archive(java: Java) -> ClassArchive:
+    """The archive of the classes that a broker loads, on that Java."""
+    return ClassArchive("broker", java, tuple(jar_paths("broker")))
+
+
+def write_broker_archive(announce: Announce) -> None:
+    """Write the class archive of the broker, if it is not there, and wait for it.
+
+    Raises:
+        ArchiveNotWrittenError: Java refused to write it.
+    """
+    archive = broker_archive(ensure_java(announce))
+    if not archive.is_written:
+        announce("Saving Kafka's loaded classes, so that brokers start faster: some seconds, once ...")
+        archive.write(os.pathsep.join(map(str, archive.files)))
 
 
 @contextlib.contextmanager

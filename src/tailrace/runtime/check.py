@@ -35,6 +35,7 @@ from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_opti
 from tailrace.runtime.pipeline_topics import PipelineTopics, total_partitions
 from tailrace.runtime.query_session import query_session, refuse_connect, spark_for
 from tailrace.runtime.source_frame import record_schema
+from tailrace.spark_session import start_jvm_ahead
 
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
@@ -89,6 +90,7 @@ def check_pipeline(
     """Check a pipeline."""
     beforehand = Beforehand()
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
+    start_jvm_ahead(options.conf)
     topics = PipelineTopics(pipeline, servers)
     beforehand.ask(topics.require_sink)
     sources = None if beforehand.silent else beforehand.ask(topics.sources)

@@ -39,7 +39,7 @@ from tailrace.runtime.query_session import query_session, rebuilt, refuse_connec
 from tailrace.runtime.running import RunningQuery
 from tailrace.runtime.source_frame import record_schema
 from tailrace.runtime.visible_records import visible_records
-from tailrace.spark_session import lend_context
+from tailrace.spark_session import lend_context, start_jvm_ahead
 
 
 def start(  # noqa: PLR0913 - one argument per choice of a user's
@@ -123,6 +123,7 @@ def start_pipeline(
             meant to be there.
     """
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
+    start_jvm_ahead(options.conf)
     if options.once:
         pipeline = from_the_beginning(pipeline)
     topics = PipelineTopics(pipeline, servers)

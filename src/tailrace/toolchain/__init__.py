@@ -1,5 +1,6 @@
 """Java, the jars and the installed PySpark: what this machine needs before anything can run."""
 
+from tailrace.toolchain.class_archive import ArchiveNotWrittenError, ClassArchive
 from tailrace.toolchain.engine_jar import ensure_engine, package_engine
 from tailrace.toolchain.jarlock import Jar, read_lock
 from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, mend_jars
@@ -8,6 +9,8 @@ from tailrace.toolchain.places import cache_dir, memory_dir, state_dir
 from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version
 
 __all__ = [
+    "ArchiveNotWrittenError",
+    "ClassArchive",
     "Jar",
     "JarState",
     "Java",
