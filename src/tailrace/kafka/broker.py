@@ -38,6 +38,8 @@ from tailrace.toolchain.leash import LeashedProcess
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
+_PROBES_END_S = 5.0
+"""How long a start waits for other processes to finish looking whether the broker runs."""
 HEAP_MB = 384
 """Enough for a development broker: most of what Kafka caches is in the operating system's pages."""
 
@@ -279,25 +281,41 @@ def _held_lock(folder: Path) -> Iterator[int]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_lock(lock, folder)
         yield lock
-    except BlockingIOError as taken:
-        raise BrokerAlreadyRunning(
-            f"broker {folder.name!r} is being started by another process",
-            fix="tailrace broker status",
-        ) from taken
     finally:
         os.close(lock)
 
 
+def _take_lock(lock: int, folder: Path) -> None:
+    """Take the exclusive lock; wait for probes of other processes, which share it for a moment."""
+    deadline = time.monotonic() + _PROBES_END_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            if _is_locked(folder) or time.monotonic() > deadline:
+                raise BrokerAlreadyRunning(
+                    f"broker {folder.name!r} is being started by another process",
+                    fix="tailrace broker status",
+                ) from taken
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _is_locked(folder: Path) -> bool:
-    """Whether a broker's process is alive and holds the lock of this folder."""
+    """Whether a broker's process is alive and holds the lock of this folder.
+
+    The probe's own lock is shared: with an exclusive one, two processes that probe at once would each take the other
+    for a running broker.
+    """
     try:
         lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
