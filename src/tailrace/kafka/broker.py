@@ -35,6 +35,7 @@ from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import ensure_jars, ensure_java, state_dir
 from tailrace.toolchain.jars import Announce
 from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.places import make_private
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
@@ -339,8 +340,9 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 
 def _remove_left_over(brokers: Path, memory: Path | None) -> None:
     """Remove what a program's broker left behind when the machine, guard and all, went down."""
-    for log in memory.glob("own-*/") if memory is not None else ():
-        if not (brokers / log.name).exists():  # a broker's folder is made before its log
+    for log in memory.glob("own-*/") if memory is not None and make_private(memory) else ():
+        # A broker's folder is made before its log.
+        if not log.is_symlink() and not (brokers / log.name).exists():
             shutil.rmtree(log, ignore_errors=True)
     for folder in brokers.glob("own-*/"):
         record = _read_record(folder)

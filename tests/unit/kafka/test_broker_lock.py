@@ -57,3 +57,18 @@ def test_a_start_waits_for_a_probe_to_end(monkeypatch: pytest.MonkeyPatch, dead:
     monkeypatch.setattr(broker.time, "sleep", lambda _: os.close(probe))
     with _held_lock(dead):
         assert _is_locked(dead)
+
+
+@pytest.mark.parametrize("link", ["the folder in memory", "a log in it"])
+def test_what_a_link_leads_to_is_never_taken_for_a_left_over_log(link: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious" / "own-1-abc" / "data"
+    precious.mkdir(parents=True)
+    (tmp_path / "precious").chmod(0o700)
+    memory = tmp_path / "memory"
+    if link == "a log in it":
+        memory.mkdir(mode=0o700)
+        (memory / "own-1-abc").symlink_to(precious.parent)
+    else:
+        memory.symlink_to(tmp_path / "precious")
+    broker._remove_left_over(tmp_path / "brokers", memory)
+    assert precious.is_dir()
