@@ -24,7 +24,7 @@ from tailrace.errors import (
     BrokerAlreadyRunning,
     BrokerNotRunning,
     BrokerStartFailed,
-    BrokerUnreachable,
+    KafkaError,
     OptionRefused,
     PortTaken,
 )
@@ -360,7 +360,7 @@ def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: I
         if poll() is not None:
             raise _start_failed(record, printed, "ended while it started")
         if is_taken(record.port):
-            with contextlib.suppress(BrokerUnreachable):
+            with contextlib.suppress(KafkaError):
                 list_topics(config)
                 return
         if time.monotonic() > deadline:
