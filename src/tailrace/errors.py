@@ -12,7 +12,8 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
   x KafkaError              the broker or its topics
     + BrokerUnreachable     + BrokerStartFailed   + BrokerNotRunning
     + BrokerAlreadyRunning  + BrokerUnnamed       + PortTaken
-    + TopicMissing          + TopicExists
+    + TopicMissing          + TopicExists         + TlsFailed
+    + AuthenticationFailed  + NotAuthorized
   x DefinitionError         the pipeline as written
     + PipelineNotFound      + SchemaInvalid       + SchemaMismatch
     + ColumnMissing         + OptionRefused       + DurationInvalid
@@ -131,6 +132,24 @@ class BrokerUnreachable(KafkaError):
     """No Kafka broker answered at the given address."""
 
     code = "BROKER_UNREACHABLE"
+
+
+class TlsFailed(KafkaError):
+    """Client and broker could not agree on a TLS connection."""
+
+    code = "TLS_FAILED"
+
+
+class AuthenticationFailed(KafkaError):
+    """The broker did not accept the login of the pipeline's source or sink."""
+
+    code = "AUTHENTICATION_FAILED"
+
+
+class NotAuthorized(KafkaError):
+    """The user that the pipeline logs in as lacks a right that the pipeline needs."""
+
+    code = "NOT_AUTHORIZED"
 
 
 class BrokerStartFailed(KafkaError):

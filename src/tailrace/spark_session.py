@@ -5,6 +5,7 @@ Spark itself would read it. What Tailrace adds fills only the gaps.
 """
 
 import contextlib
+import fcntl
 import itertools
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -46,7 +48,7 @@ LOOPBACK = "127.0.0.1"
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
 KEPT_LOGS = 10
-"""How many logs of earlier sessions stay."""
+"""How many logs of ended sessions stay, besides those of live ones."""
 _unlent: SparkContext | None = None
 """The context that Tailrace started for itself, until somebody else has it."""
 
@@ -431,12 +433,41 @@ def _without_jars_flag() -> Iterator[None]:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """A fresh log, after removing the oldest ones."""
+    """Open a fresh log and remove the oldest ones.
+
+    The JVM inherits the log as its standard error, and with it the lock, which it holds for as long as it lives.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    earlier = sorted(path.parent.glob("spark-*.log"), key=lambda each: each.stat().st_mtime)
-    for old in earlier[:-KEPT_LOGS]:
-        old.unlink(missing_ok=True)
-    return path.open("wb")
+    log = path.open("wb")
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(log, fcntl.LOCK_SH)
+    _remove_old_logs(path)
+    return log
+
+
+def _remove_old_logs(own: Path) -> None:
+    """Remove all logs but the newest and those that a live process writes; other processes may do so at this moment."""
+    ages = {}
+    for each in set(own.parent.glob("spark-*.log")) - {own}:
+        with contextlib.suppress(OSError):
+            ages[each] = each.stat().st_mtime
+    for old in sorted(ages, key=ages.__getitem__)[:-KEPT_LOGS]:
+        with contextlib.suppress(OSError):
+            if not _is_written(old):
+                old.unlink()
+
+
+def _is_written(log: Path) -> bool:
+    """Whether a JVM, or the process that is starting one, is alive and writes this log."""
+    pid = log.stem.removeprefix("spark-")
+    if pid.isdigit() and psutil.pid_exists(int(pid)):
+        return True
+    with log.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:

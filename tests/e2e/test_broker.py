@@ -103,7 +103,8 @@ broker.stop()
 @pytest.mark.parametrize("end", ["kill -9", "end"])
 def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    (elsewhere / "own-1-left-over").mkdir(parents=True)
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / "own-1-left-over").mkdir()
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(elsewhere)],
         stdin=subprocess.PIPE,

@@ -18,7 +18,7 @@ from tailrace.preflight import checks
 MINIMUM = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 ONLY_IN_A_CLUSTER = {"EXECUTORS_MISSING"}
 FIXED_WITH_THE_CONTEXT = {"SHUFFLE_TIMER", "SHUFFLE_UNAUTHENTICATED"}
-OF_A_BROKER = {"BROKER_UNREACHABLE", "SLOTS_UNKNOWN"}
+OF_A_BROKER = {"BROKER_UNREACHABLE", "RIGHTS_UNKNOWN", "SLOTS_UNKNOWN"}
 OF_A_CHECKPOINT = {"CHECKPOINT_FOREIGN", "CHECKPOINT_FORMAT_OLD", "CHECKPOINT_PARTITIONS"}
 IN_TEST_ONCE = {"CHECKPOINT_OUTGROWN"}
 """These have tests of their own: tests/unit/preflight, and of checkpoints below."""

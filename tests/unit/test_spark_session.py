@@ -1,5 +1,8 @@
 """What a session is made from. Nothing here starts a JVM."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from tailrace import spark_session
 from tailrace.errors import EngineMismatch, EngineMissing
-from tailrace.spark_session import has_context, is_local, log_file, require_engine, user_settings
+from tailrace.spark_session import KEPT_LOGS, has_context, is_local, log_file, require_engine, user_settings
 from tailrace.toolchain.engine_jar import PROPERTIES
 from tailrace.version import VERSION
 
@@ -163,3 +167,63 @@ def test_the_engine_of_another_version_is_refused_with_both(version: str) -> Non
         require(version)
     assert refused.value.what.endswith(f"engine of Tailrace {version}, and this is Tailrace {VERSION}")
     assert refused.value.fix
+
+
+ENDED = 2**22
+"""No process has this id: Linux counts to one less."""
+
+
+def old_logs(count: int) -> list[Path]:
+    """Logs of ended processes, the oldest first."""
+    folder = log_file().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    logs = [folder / f"spark-{ENDED + number}.log" for number in range(count)]
+    for number, log in enumerate(logs):
+        log.touch()
+        os.utime(log, (number, number))
+    return logs
+
+
+def test_the_newest_logs_stay_and_older_ones_go() -> None:
+    logs = old_logs(KEPT_LOGS + 2)
+    spark_session._open_log(log_file()).close()
+    assert [log.exists() for log in logs] == [False] * 2 + [True] * KEPT_LOGS
+    assert log_file().exists()
+
+
+def test_the_log_of_a_live_process_stays_however_old_it_is() -> None:
+    old_logs(KEPT_LOGS + 2)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        live = log_file().with_name(f"spark-{other.pid}.log")
+        live.touch()
+        os.utime(live, (0, 0))
+        spark_session._open_log(log_file()).close()
+        assert live.exists()
+
+
+def test_the_log_of_a_live_jvm_stays_although_the_process_that_started_it_is_not_known_here() -> None:
+    oldest = old_logs(KEPT_LOGS + 2)[0]
+    with spark_session._open_log(oldest) as log:
+        jvm = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=log)
+    os.utime(oldest, (0, 0))
+    with jvm:
+        spark_session._open_log(log_file()).close()
+        assert oldest.exists()
+    os.utime(oldest, (0, 0))
+    old_logs(KEPT_LOGS + 2)
+    spark_session._open_log(log_file()).close()
+    assert not oldest.exists()
+
+
+def test_a_log_that_another_start_removes_in_the_meantime_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = old_logs(KEPT_LOGS + 2)
+    found = Path.glob
+
+    def vanishing(folder: Path, pattern: str) -> list[Path]:
+        names = list(found(folder, pattern))
+        logs[0].unlink()
+        return names
+
+    monkeypatch.setattr(Path, "glob", vanishing)
+    spark_session._open_log(log_file()).close()
+    assert not logs[1].exists()

@@ -18,7 +18,7 @@ from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan, Show, me
 from tailrace.bench.process import KilledOnce, LaneProcess
 from tailrace.bench.verdict import Checks, fell_behind, problems
 from tailrace.bench.work import Work
-from tailrace.errors import BrokerUnreachable
+from tailrace.errors import KafkaError
 from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
 from tailrace.latency.distribution import growth_ms_per_s, hdr_histogram, percentile_curve, timeline
 from tailrace.latency.lane import LaneResult, lane_result
@@ -58,7 +58,7 @@ class Bench:
 
     def discard(self, topics: Iterable[str]) -> None:
         """Remove topics that were made here; where the broker does not answer, somebody else says so."""
-        with suppress(BrokerUnreachable):
+        with suppress(KafkaError):
             delete_topics(self.client, topics)
 
     def folder(self, name: str) -> Path:

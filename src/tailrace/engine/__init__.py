@@ -50,7 +50,9 @@ from tailrace.engine.sessions import (
 )
 from tailrace.engine.topics import (
     create_kafka_topic,
+    kafka_group_rights,
     kafka_partitions,
+    kafka_topic_rights,
 )
 from tailrace.engine.writers import (
     WriterSettings,
@@ -92,7 +94,9 @@ __all__ = [
     "has_kafka_connector",
     "has_running_tasks",
     "has_tasks_at_work",
+    "kafka_group_rights",
     "kafka_partitions",
+    "kafka_topic_rights",
     "malformed_in_all",
     "read_records",
     "recorded_lines",

@@ -9,9 +9,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.engine.gateway import jvm_of
-from tailrace.errors import KafkaError, TopicMissing
-from tailrace.kafka.client import java_client_options
-from tailrace.kafka.topics import unreachable
+from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicMissing
+from tailrace.kafka.client import client_identity, java_client_options
+from tailrace.kafka.failures import Cause, broker_error, java_cause
+from tailrace.kafka.rights import Rights
+from tailrace.kafka.topics import topic_unseen
+
+_DEEPEST = 20
+"""How many causes of an exception are looked at."""
 
 
 def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
@@ -22,25 +27,58 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
     Raises:
         BrokerUnreachable: It did not answer.
         TopicMissing: It does not have a topic.
+        KafkaError: It refuses the connection, the login or the question.
     """
+    try:
+        with _kafka_admin(spark, options) as admin:
+            answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
+            return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
+    except NotAuthorized as unseen:
+        raise topic_unseen(topics, client_identity(options)) from unseen
+
+
+def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, Rights]:
+    """What the user of these options may do with topics that are there, asked through Spark's own Kafka client."""
     with _kafka_admin(spark, options) as admin:
-        answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
-        return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
+        ask = jvm_of(spark).org.apache.kafka.clients.admin.DescribeTopicsOptions().includeAuthorizedOperations(True)
+        answer = admin.describeTopics(list(topics), ask).allTopicNames().get(5, _seconds(spark))
+        return {topic: _rights(answer.get(topic).authorizedOperations()) for topic in topics}
 
 
-def create_kafka_topic(spark: SparkSession, options: Mapping[str, str], topic: str) -> bool:
+def kafka_group_rights(spark: SparkSession, options: Mapping[str, str], group: str) -> Rights:
+    """What the user of these options may do with a consumer group, asked through Spark's own Kafka client."""
+    with _kafka_admin(spark, options) as admin:
+        kinds = jvm_of(spark).org.apache.kafka.clients.admin
+        ask = kinds.DescribeConsumerGroupsOptions().includeAuthorizedOperations(True)
+        try:
+            answer = admin.describeConsumerGroups([group], ask).all().get(5, _seconds(spark))
+        except (PySparkException, Py4JError) as refused:
+            return frozenset() if "GroupAuthorizationException" in _said(refused) else None
+        return _rights(answer.get(group).authorizedOperations())
+
+
+def _rights(operations: Any) -> Rights:
+    return frozenset(str(each.name()) for each in operations) if operations is not None else None
+
+
+def create_kafka_topic(
+    spark: SparkSession, options: Mapping[str, str], topic: str, *, validate_only: bool = False
+) -> bool:
     """Make a topic through Spark's own Kafka client; return False where it is there already.
 
     Raises:
-        BrokerUnreachable: It did not answer, or did not make it.
+        BrokerUnreachable: It did not answer.
+        KafkaError: It did not make it; or, with ``validate_only``, would not.
     """
     with _kafka_admin(spark, options) as admin:
         if admin.listTopics().names().get(5, _seconds(spark)).contains(topic):
             return False
         jvm = jvm_of(spark)
         by_default = jvm.java.util.Optional.empty()
-        request = jvm.org.apache.kafka.clients.admin.NewTopic(topic, by_default, by_default)
-        admin.createTopics([request]).all().get(15, _seconds(spark))
+        kinds = jvm.org.apache.kafka.clients.admin
+        request = kinds.NewTopic(topic, by_default, by_default)
+        how = kinds.CreateTopicsOptions().validateOnly(validate_only)
+        admin.createTopics([request], how).all().get(15, _seconds(spark))
     return True
 
 
@@ -66,8 +104,18 @@ def _seconds(spark: SparkSession) -> Any:
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     """The error for a broker that gave Spark's Kafka client no answer; options hold secrets, so none is repeated."""
-    java_error = getattr(failed, "java_exception", None)
-    reason = str(java_error.toString() if java_error is not None else failed).strip().splitlines()[0]
-    if "UnknownTopicOrPartition" in reason:
+    said = _said(failed)
+    reason = said.strip().splitlines()[0]
+    if "UnknownTopicOrPartition" in said:
         return TopicMissing("a topic of this source does not exist", why=reason, fix="make it, or correct its name")
-    return unreachable(options.get("kafka.bootstrap.servers", "the given address"), reason)
+    return broker_error(client_identity(options), java_cause(said) or Cause(BrokerUnreachable, reason))
+
+
+def _said(failed: Exception) -> str:
+    """What a Java exception and its causes say, a line each."""
+    cause = getattr(failed, "java_exception", None)
+    lines: list[str] = []
+    while cause is not None and len(lines) < _DEEPEST:
+        lines.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(lines) or str(failed)

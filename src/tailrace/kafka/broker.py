@@ -24,7 +24,7 @@ from tailrace.errors import (
     BrokerAlreadyRunning,
     BrokerNotRunning,
     BrokerStartFailed,
-    BrokerUnreachable,
+    KafkaError,
     OptionRefused,
     PortTaken,
 )
@@ -35,9 +35,12 @@ from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import ClassArchive, Java, ensure_jars, ensure_java, jar_paths, state_dir
 from tailrace.toolchain.jars import Announce
 from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.places import make_private
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
+_PROBES_END_S = 5.0
+"""How long a start waits for other processes to finish looking whether the broker runs."""
 HEAP_MB = 384
 """Enough for a development broker: most of what Kafka caches is in the operating system's pages."""
 
@@ -297,25 +300,41 @@ def _held_lock(folder: Path) -> Iterator[int]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_lock(lock, folder)
         yield lock
-    except BlockingIOError as taken:
-        raise BrokerAlreadyRunning(
-            f"broker {folder.name!r} is being started by another process",
-            fix="tailrace broker status",
-        ) from taken
     finally:
         os.close(lock)
 
 
+def _take_lock(lock: int, folder: Path) -> None:
+    """Take the exclusive lock; wait for probes of other processes, which share it for a moment."""
+    deadline = time.monotonic() + _PROBES_END_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            if _is_locked(folder) or time.monotonic() > deadline:
+                raise BrokerAlreadyRunning(
+                    f"broker {folder.name!r} is being started by another process",
+                    fix="tailrace broker status",
+                ) from taken
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _is_locked(folder: Path) -> bool:
-    """Whether a broker's process is alive and holds the lock of this folder."""
+    """Whether a broker's process is alive and holds the lock of this folder.
+
+    The probe's own lock is shared: with an exclusive one, two processes that probe at once would each take the other
+    for a running broker.
+    """
     try:
         lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
@@ -339,8 +358,9 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 
 def _remove_left_over(brokers: Path, memory: Path | None) -> None:
     """Remove what a program's broker left behind when the machine, guard and all, went down."""
-    for log in memory.glob("own-*/") if memory is not None else ():
-        if not (brokers / log.name).exists():  # a broker's folder is made before its log
+    for log in memory.glob("own-*/") if memory is not None and make_private(memory) else ():
+        # A broker's folder is made before its log.
+        if not log.is_symlink() and not (brokers / log.name).exists():
             shutil.rmtree(log, ignore_errors=True)
     for folder in brokers.glob("own-*/"):
         record = _read_record(folder)
@@ -358,7 +378,7 @@ def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: I
         if poll() is not None:
             raise _start_failed(record, printed, "ended while it started")
         if is_taken(record.port):
-            with contextlib.suppress(BrokerUnreachable):
+            with contextlib.suppress(KafkaError):
                 list_topics(config)
                 return
         if time.monotonic() > deadline:

@@ -53,6 +53,14 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
     return config if _add_pem_files(config, client) else None
 
 
+def client_identity(options: Mapping[str, str]) -> dict[str, str | int]:
+    """Where a client of Spark's connects and who it is, under librdkafka's names, and nothing else of its options."""
+    client = java_client_options(options)
+    name = _jaas_pairs(client.get("sasl.jaas.config", "")).get("username")
+    address: dict[str, str | int] = {"bootstrap.servers": client.get("bootstrap.servers", "the given address")}
+    return address | ({"sasl.username": name} if name else {})
+
+
 def _jaas_pairs(text: str) -> dict[str, str]:
     """User name and password in a JAAS string, quotes and escapes resolved."""
     pairs = {}

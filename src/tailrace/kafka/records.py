@@ -7,6 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka import KafkaError as KafkaErrorCode
 
 from tailrace.errors import KafkaError
+from tailrace.kafka.rights import READ, WRITE, not_authorized
 from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
 
 _PRODUCER = {
@@ -48,6 +49,7 @@ def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key:
     Raises:
         BrokerUnreachable: No broker answered in time.
         TopicMissing: The topic is not there.
+        NotAuthorized: This user may not write to the topic.
         KafkaError: The broker did not take all of them.
     """
     partition_counts(config, [topic])
@@ -66,6 +68,7 @@ class _Sending:
     """Records on their way to a topic."""
 
     def __init__(self, config: ClientConfig, topic: str, key: bytes | None) -> None:
+        self._config = config
         self._producer = Producer({**config, **_PRODUCER})
         self._topic = topic
         self._key = key
@@ -90,6 +93,8 @@ class _Sending:
     def finish(self) -> None:
         """Wait for the broker's answers; raise if one of them is no."""
         self._producer.flush()  # ends: each record is delivered or given up in time
+        if self._refused is not None and self._refused.code() == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise not_authorized(WRITE, self._topic, self._config)
         if self._refused is not None:
             raise KafkaError(
                 f"topic {self._topic!r} took {self.taken:,} of the records, then no more",
@@ -119,6 +124,7 @@ def read_records(
     Raises:
         BrokerUnreachable: No broker answered in time.
         TopicMissing: The topic is not there.
+        NotAuthorized: This user may not read the topic.
         KafkaError: The topic cannot be read.
     """
     ends = log_ends(config, partition_counts(config, [topic]))[topic]
@@ -144,6 +150,9 @@ def _records(
                 partition_counts(config, [topic])
             if message is None:
                 continue
+            failed = message.error()
+            if failed is not None and failed.code() == KafkaErrorCode.GROUP_AUTHORIZATION_FAILED:
+                continue  # it joins no group, and commits nothing
             record = _record(message, config)
             if record is None:
                 left.discard(int(message.partition() or 0))
@@ -176,11 +185,9 @@ def _record(message: Message, config: ClientConfig) -> TopicRecord | None:
     if failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
         return None
     partition_counts(config, [topic])  # says it better where the topic, or the broker, is gone
-    raise KafkaError(
-        f"topic {topic!r} cannot be read",
-        why=failed.str(),
-        fix="look whether the broker is well, and whether you may read the topic",
-    )
+    if failed.code() == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise not_authorized(READ, topic, config)
+    raise KafkaError(f"topic {topic!r} cannot be read", why=failed.str(), fix="look whether the broker is well")
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

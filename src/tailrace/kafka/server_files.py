@@ -6,7 +6,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailrace.errors import BrokerStartFailed
 from tailrace.kafka.ports import LOOPBACK
+from tailrace.toolchain.places import make_private
 
 _LOGGING = """\
 rootLogger.level = WARN
@@ -47,9 +49,16 @@ class ServerFiles:
         return self.folder / "broker.log"
 
     def write(self, port: int, controller_port: int) -> None:
-        """Write everything a broker on these ports needs; data that is there stays."""
-        for folder in (self.folder, self.data):
-            folder.mkdir(parents=True, exist_ok=True)
+        """Write everything a broker on these ports needs; data that is there stays.
+
+        Raises:
+            BrokerStartFailed: The folder for its log in shared memory is a link, or not this user's alone.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.log is None:
+            self.data.mkdir(exist_ok=True)
+        else:
+            _make_in_memory(self.log)
         self.properties.write_text(_server_properties(self.data, port, controller_port))
         self.logging.write_text(_LOGGING)
         self._format_storage()
@@ -67,6 +76,20 @@ class ServerFiles:
         half_written = meta.with_suffix(".new")
         half_written.write_text("\n".join(lines) + "\n")
         half_written.replace(meta)
+
+
+def _make_in_memory(log: Path) -> None:
+    """Make the folder of a broker's log in one that this user alone can use."""
+    shared = log.parent
+    # The second look is the one that counts: with a folder in it, nobody else can remove or replace the shared one.
+    if make_private(shared):
+        log.mkdir(mode=0o700, exist_ok=True)
+    if not make_private(shared) or not make_private(log):
+        raise BrokerStartFailed(
+            f"a broker's log cannot be kept in {shared}",
+            why="it is a symbolic link, another user's folder, or open to other users",
+            fix=f"look at it and remove it: ls -ld {shared}",
+        )
 
 
 def _kafka_uuid() -> str:

@@ -12,14 +12,17 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as KafkaErrorCode
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     ConfigResource,
     ConfigSource,
     OffsetSpec,
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
+from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicExists, TopicMissing
+from tailrace.kafka import failures
+from tailrace.kafka.admin import asking
+from tailrace.kafka.failures import broker_error, librdkafka_cause, user_of
+from tailrace.kafka.rights import topic_rights
 
 ASK_TIMEOUT_S = 2.0
 """How long a broker may take to answer. An unreachable one must be known within 5 s."""
@@ -27,7 +30,7 @@ _OFFSETS_TIMEOUT_S = 10.0
 """Longer: a partition that was made a moment ago has no leader yet, and the client asks again until it has."""
 
 _KNOWN_WITHIN_S = 15.0
-ClientConfig: TypeAlias = Mapping[str, str | int]
+ClientConfig: TypeAlias = failures.ClientConfig
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """Topics, partitions, offsets."""
 
@@ -43,7 +46,7 @@ def partition_counts(config: ClientConfig, topics: Iterable[str]) -> dict[str, i
     counts: dict[str, int] = {}
     for topic in topics:
         if topic not in existing:
-            raise _topic_missing(topic, existing, config)
+            raise _topic_missing(topic, existing, config, unseen=_unseen(config, topic))
         counts[topic] = existing[topic]
     return counts
 
@@ -71,28 +74,30 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
         )
     # -1: as many replicas as the brokers make by default.
     request = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
-    admin = AdminClient(dict(config))  # held by name: its answers die with it
-    _require_done(config, admin.create_topics([request], operation_timeout=10)[name], f"make topic {name!r}")
+    with asking(config) as admin:
+        _require_done(config, admin.create_topics([request], operation_timeout=10)[name], f"make topic {name!r}")
     _wait_until_known(config, name)
     return True
 
 
 def delete_topics(config: ClientConfig, names: Iterable[str]) -> None:
     """Remove topics, records and all."""
-    admin = AdminClient(dict(config))  # held by name: its answers die with it
-    for name, done in admin.delete_topics(list(names), operation_timeout=10).items():
-        _require_done(config, done, f"remove topic {name!r}")
+    with asking(config) as admin:
+        for name, done in admin.delete_topics(list(names), operation_timeout=10).items():
+            _require_done(config, done, f"remove topic {name!r}")
 
 
 def _require_done(config: ClientConfig, asked: Future[None], what: str) -> None:
+    address = _address(config)
     try:
         asked.result(15)
     except KafkaException as refused:
-        raise BrokerUnreachable(f"the broker at {_address(config)} did not {what}", why=_reason(refused)) from refused
+        cause = librdkafka_cause(config, refused.args[0])
+        what = f"may not {what} at {address}" if cause.kind is NotAuthorized else f"could not {what} at {address}"
+        fix = "ask whoever runs the broker for the right (kafka-acls --add)" if cause.kind is NotAuthorized else ""
+        raise cause.kind(f"{user_of(config)} {what}", why=cause.why, fix=fix) from refused
     except TimeoutError as late:
-        raise BrokerUnreachable(
-            f"the broker at {_address(config)} did not {what}", why="it did not answer in time"
-        ) from late
+        raise BrokerUnreachable(f"the broker at {address} did not {what}", why="it did not answer in time") from late
 
 
 def _wait_until_known(config: ClientConfig, name: str) -> None:
@@ -110,7 +115,8 @@ def _wait_until_known(config: ClientConfig, name: str) -> None:
 def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: int) -> list[bytes]:
     """The values of the last records of every partition of the topics, for a look at what they hold."""
     counts = partition_counts(config, topics)
-    consumer = Consumer({**config, "group.id": "tailrace-look", "enable.auto.commit": False})
+    beside: list[KafkaErrorCode] = []
+    consumer = Consumer({**config, "group.id": "tailrace-look", "enable.auto.commit": False, "error_cb": beside.append})
     try:
         assignment, wanted = [], 0
         for topic, partitions in counts.items():
@@ -128,7 +134,7 @@ def newest_records(config: ClientConfig, topics: Sequence[str], per_partition: i
         values = (record.value() for record in records if record.error() is None)
         return [value for value in values if value is not None]
     except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
+        raise broker_error(config, librdkafka_cause(config, failed.args[0], beside)) from failed
     finally:
         consumer.close()
 
@@ -150,8 +156,7 @@ def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
         TopicMissing: There is no such topic.
         BrokerUnreachable: No broker answered in time.
     """
-    admin = AdminClient(dict(config))  # held by name: its answers die with it
-    try:
+    with asking(config) as admin:
         # All of them: asked for one that is not there, a broker may make it.
         found = admin.list_topics(timeout=ASK_TIMEOUT_S).topics.get(topic)
         if found is None:
@@ -160,10 +165,6 @@ def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
             [ConfigResource(ConfigResource.Type.TOPIC, topic)], request_timeout=ASK_TIMEOUT_S
         ).values()
         entries = answer.result(2 * ASK_TIMEOUT_S).values()
-    except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
-    except TimeoutError as late:
-        raise unreachable(_address(config), "it did not tell a topic's settings in time") from late
     by_nobody = ConfigSource.DEFAULT_CONFIG.value
     chosen = {entry.name: entry.value for entry in entries if entry.source != by_nobody and entry.value is not None}
     return TopicFacts(chosen, min((len(each.replicas) for each in found.partitions.values()), default=0))
@@ -188,7 +189,13 @@ def visible_ends(config: ClientConfig, counts: Mapping[str, int], *, committed: 
         BrokerUnreachable: No broker answered in time.
     """
     ends, starts = log_ends(config, counts), _offsets(config, counts, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    settings = {"group.id": "tailrace-look", "enable.auto.commit": False, "enable.partition.eof": True}
+    beside: list[KafkaErrorCode] = []
+    settings = {
+        "group.id": "tailrace-look",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "error_cb": beside.append,
+    }
     isolation = "read_committed" if committed else "read_uncommitted"
     consumer = Consumer({**config, **settings, "fetch.wait.max.ms": 10, "isolation.level": isolation})
     found = {topic: dict(partitions) for topic, partitions in starts.items()}
@@ -213,7 +220,7 @@ def visible_ends(config: ClientConfig, counts: Mapping[str, int], *, committed: 
                 else:
                     unknown[topic, partition] *= 100
     except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
+        raise broker_error(config, librdkafka_cause(config, failed.args[0], beside)) from failed
     finally:
         consumer.close()
     return found
@@ -221,17 +228,12 @@ def visible_ends(config: ClientConfig, counts: Mapping[str, int], *, committed: 
 
 def _offsets(config: ClientConfig, counts: Mapping[str, int], spec: OffsetSpec) -> Offsets:
     asked = {TopicPartition(topic, number): spec for topic, count in counts.items() for number in range(count)}
-    admin = AdminClient(dict(config))  # held by name: its answers die with it
     found: Offsets = {topic: {} for topic in counts}
-    try:
+    with asking(config) as admin:
         # A client that knows the brokers already: a fresh one now and then takes seconds to ask its first question.
         admin.list_topics(timeout=ASK_TIMEOUT_S)
         for place, answer in admin.list_offsets(asked, request_timeout=_OFFSETS_TIMEOUT_S).items():
             found[place.topic][place.partition] = answer.result(2 * _OFFSETS_TIMEOUT_S).offset
-    except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
-    except TimeoutError as late:
-        raise unreachable(_address(config), "it did not say in time where its topics end") from late
     return found
 
 
@@ -257,7 +259,7 @@ def _last_offsets(
                 open_ones.discard(place)
         elif failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
             open_ones.discard(place)
-        else:
+        elif failed.code() != KafkaErrorCode.GROUP_AUTHORIZATION_FAILED:  # it joins no group, and commits nothing
             raise KafkaException(failed)
     return last
 
@@ -273,39 +275,46 @@ def first_missing_partitions(starting: str, counts: Mapping[str, int]) -> list[s
     ]
 
 
-def unreachable(address: str, reason: str) -> BrokerUnreachable:
-    """The error for a broker that does not answer."""
-    return BrokerUnreachable(
-        f"no Kafka broker answers at {address}",
-        why=reason,
-        fix="check --bootstrap-servers, or start a development broker: tailrace broker start",
-    )
-
-
 def _metadata(config: ClientConfig) -> dict[str, int]:
     """Topic names with their numbers of partitions."""
-    try:
-        listing = AdminClient(dict(config)).list_topics(timeout=ASK_TIMEOUT_S)
-    except KafkaException as failed:
-        raise unreachable(_address(config), _reason(failed)) from failed
+    with asking(config) as admin:
+        listing = admin.list_topics(timeout=ASK_TIMEOUT_S)
     return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
 
-def _topic_missing(topic: str, existing: Mapping[str, int], config: ClientConfig) -> TopicMissing:
+def _unseen(config: ClientConfig, topic: str) -> bool | None:
+    """Whether the broker keeps a topic from this client, be there one or not; None if it does not say."""
+    try:
+        return topic_rights(config, [topic])[topic] == frozenset()
+    except KafkaError:
+        return None if "sasl.username" in config or "ssl.certificate.location" in config else False
+
+
+def _topic_missing(
+    topic: str, existing: Mapping[str, int], config: ClientConfig, *, unseen: bool | None = False
+) -> TopicMissing:
     """The error for a topic that is not there, with the nearest name that is."""
+    if unseen:
+        return topic_unseen([topic], config)
     close = difflib.get_close_matches(topic, list(existing), n=1)
     hint = f"did you mean {close[0]!r}? Or make it" if close else "make it"
+    hidden = f"; a topic that {user_of(config)} may not describe looks missing, too" if unseen is None else ""
     return TopicMissing(
         f"topic {topic!r} does not exist at {_address(config)}",
-        why="Tailrace makes no topic by itself: a misspelt name would read as an empty one for ever",
+        why=f"Tailrace makes no topic by itself: a misspelt name would read as an empty one for ever{hidden}",
         fix=f"{hint}: tailrace broker topic {topic} --partitions 2 --bootstrap-servers {_address(config)}",
+    )
+
+
+def topic_unseen(topics: Sequence[str], config: ClientConfig) -> TopicMissing:
+    """The error for a topic that is not there, or that the broker keeps from this user."""
+    user, named = user_of(config), " or ".join(map(repr, topics))
+    return TopicMissing(
+        f"topic {named} does not exist at {_address(config)}, or {user} may not see it",
+        why=f"{user} lacks DESCRIBE on it: to such a user the broker does not say whether a topic exists",
+        fix=f"correct the name, or grant {user} the right: kafka-acls --add ... --topic {topics[0]}",
     )
 
 
 def _address(config: ClientConfig) -> str:
     return str(config["bootstrap.servers"])
-
-
-def _reason(failed: KafkaException) -> str:
-    """Librdkafka's own words, without its error object around them."""
-    return str(failed.args[0].str()) if failed.args else str(failed)

@@ -67,6 +67,7 @@ class Query:
         sink_topic_settings: The sink topic's own settings, as the broker tells them.
         sink_replicas: How many brokers keep a copy of each result; 0 where that is not known.
         saved: Its checkpoint.
+        rights_unknown: The topics and groups of which a broker does not say whether this user may use them.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Query:
     sink_topic_settings: Mapping[str, str] = field(default_factory=dict)
     sink_replicas: int = 0
     saved: Saved | None = None
+    rights_unknown: tuple[str, ...] = ()
 
     @property
     def realtime(self) -> bool:

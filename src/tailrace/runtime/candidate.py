@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.errors import (
+    AuthenticationFailed,
     BrokerUnreachable,
     CheckpointError,
     CheckpointForeign,
@@ -20,15 +21,19 @@ from tailrace.errors import (
     CheckpointOutgrown,
     DefinitionError,
     KafkaError,
+    NotAuthorized,
     OptionRefused,
     QueryRefused,
     SettingRefused,
     SlotsMissing,
     TailraceError,
+    TlsFailed,
 )
 from tailrace.kafka.client import client_config
+from tailrace.kafka.rights import WRITE
 from tailrace.kafka.topics import ClientConfig, TopicFacts, partition_counts, topic_facts
 from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.rights import BrokerAccess
 from tailrace.plan.slots import Slots, count_slots
 from tailrace.plan.sources import QueryTopics
 from tailrace.preflight.checks import (
@@ -56,6 +61,9 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_foreign.CODE: CheckpointForeign,
     checkpoint_outgrown.CODE: CheckpointOutgrown,
     broker_unreachable.CODE: BrokerUnreachable,
+    TlsFailed.code: TlsFailed,
+    AuthenticationFailed.code: AuthenticationFailed,
+    NotAuthorized.code: NotAuthorized,
 }
 
 UNKNOWN = TopicFacts({}, 0)
@@ -74,6 +82,7 @@ class Candidate:
         counts: The counts of its sources' records.
         lost_lineage: What of a record's origin its outputs do not carry, in words; or nothing.
         costs: What its Python functions cost, where the engine runs them.
+        rights_unknown: The topics of which a broker does not say whether this user may use them.
     """
 
     name: str
@@ -82,6 +91,11 @@ class Candidate:
     counts: tuple[engine.RecordCounts, ...] = ()
     lost_lineage: str = ""
     costs: engine.FunctionCosts | None = None
+    rights_unknown: tuple[str, ...] = ()
+
+    def with_unknown(self, topics: Iterable[str]) -> "Candidate":
+        """The same, knowing the topics of which a broker does not say whether this user may use them."""
+        return replace(self, rights_unknown=tuple(sorted(topics)))
 
     @property
     def watched(self) -> "tuple[engine.RecordCounts | engine.FunctionCosts, ...]":
@@ -224,6 +238,7 @@ def facts(
         sink_topic_settings=sink_topic.settings,
         sink_replicas=sink_topic.replicas,
         saved=saved,
+        rights_unknown=candidate.rights_unknown,
     )
 
 
@@ -284,15 +299,23 @@ def _capacity(own: SparkSession, slots: Slots | None) -> engine.Capacity:
     return found
 
 
-def require_sink_topic(sink: engine.WriterSettings | None) -> None:
-    """See that the topic that a writer names is there.
+def require_sink_topic(sink: engine.WriterSettings | None, spark: SparkSession) -> list[str]:
+    """See that the topic that a writer names is there, and may be written to.
+
+    Returns:
+        The topic, if the broker does not say whether it may.
 
     Raises:
-        KafkaError: It is not, or the broker does not answer.
+        KafkaError: It is not there, may not be written to, or the broker does not answer.
     """
-    config = _sink_config(sink)
-    if sink is not None and config is not None:
-        partition_counts(config, [sink.options["topic"]])
+    if sink is None or sink.format != "kafka" or not {"topic", "kafka.bootstrap.servers"} <= set(sink.options):
+        return []
+    config, topic = _sink_config(sink), sink.options["topic"]
+    if config is None:
+        engine.kafka_partitions(spark, sink.options, [topic])
+    else:
+        partition_counts(config, [topic])
+    return BrokerAccess(sink.options, spark).require(WRITE, [topic])
 
 
 def _sink_topic(sink: engine.WriterSettings | None) -> TopicFacts:

@@ -10,11 +10,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, default_location
-from tailrace.errors import BrokerUnreachable, DefinitionError, TailraceError, ToolchainError
+from tailrace.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    DefinitionError,
+    TailraceError,
+    TlsFailed,
+    ToolchainError,
+)
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import cores_for
-from tailrace.plan.sources import QueryTopics, query_topics
+from tailrace.plan.sources import QueryTopics, query_topics, require_groups
 from tailrace.preflight.query import Query
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
 
 T = TypeVar("T")
+_SILENT = {BrokerUnreachable.code, TlsFailed.code, AuthenticationFailed.code}
 
 
 def check(
@@ -95,14 +103,20 @@ def check_pipeline(
     beforehand.ask(topics.require_sink)
     sources = None if beforehand.silent else beforehand.ask(topics.sources)
     spark, ours = spark_for(options, total_partitions(sources), announce)
-    if sources is None and topics.only_spark_connects:
+    if not beforehand.silent:
+        beforehand.ask(lambda: topics.require_sink_by(spark))
+    if sources is None and topics.only_spark_connects and not beforehand.silent:
         sources = beforehand.ask(lambda: topics.sources_by(spark))
+    if not beforehand.silent:
+        beforehand.ask(lambda: topics.require_possible_dead_letters(spark))
     location = Checkpoint(options.checkpoint or default_location(pipeline.name))
     saved = beforehand.ask(lambda: saved_in(location, topics.owner(sources)))
     own = query_session(spark, options, location, total_partitions(sources))
+    if not beforehand.silent:
+        beforehand.ask(lambda: topics.require_groups(own))
     query = beforehand.ask(
         lambda: facts(
-            pipeline_candidate(pipeline, own, servers, options),
+            pipeline_candidate(pipeline, own, servers, options).with_unknown(topics.rights_unknown),
             own,
             options,
             saved,
@@ -129,9 +143,10 @@ def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> Chec
     beforehand = Beforehand()
     topics = beforehand.ask(lambda: query_topics(what)) or QueryTopics((None,))
     own = query_session(what.sparkSession, options, Checkpoint(options.checkpoint or NOWHERE), topics.total)
-    query = facts(
-        frame_candidate(what, own, options), own, options, None, topics.total, reachable=not beforehand.silent
-    )
+    if not beforehand.silent:
+        beforehand.ask(lambda: require_groups(what, own))
+    candidate = frame_candidate(what, own, options).with_unknown(topics.rights_unknown)
+    query = facts(candidate, own, options, None, topics.total, reachable=not beforehand.silent)
     return run_checks(query, beforehand.findings)
 
 
@@ -141,12 +156,15 @@ def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
     _require_stream(frame)
     identity = beforehand.ask(lambda: writer_identity(told, options)) or Identity("query", NOWHERE)
     topics = beforehand.ask(lambda: query_topics(frame)) or QueryTopics((None,))
+    unknown = set(topics.rights_unknown)
     if not beforehand.silent:
-        beforehand.ask(lambda: require_sink_topic(told))
+        unknown |= set(beforehand.ask(lambda: require_sink_topic(told, frame.sparkSession)) or ())
     checkpoint = Checkpoint(identity.location)
     saved = beforehand.ask(lambda: saved_in(checkpoint, writer_owner(identity, topics, told)))
     own = query_session(frame.sparkSession, options, checkpoint, topics.total)
-    candidate = writer_candidate(writer, own, identity.name, options)
+    if not beforehand.silent:
+        beforehand.ask(lambda: require_groups(frame, own))
+    candidate = writer_candidate(writer, own, identity.name, options).with_unknown(unknown)
     query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
     return run_checks(query, beforehand.findings)
 
@@ -173,8 +191,8 @@ class Beforehand:
 
     @property
     def silent(self) -> bool:
-        """Whether a broker did not answer: it is not waited for again."""
-        return any(finding.code == BrokerUnreachable.code for finding in self.findings)
+        """Whether a broker did not answer, or takes no connection of ours: it is not waited for again."""
+        return any(finding.code in _SILENT for finding in self.findings)
 
 
 def _require_stream(frame: DataFrame) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.errors import (
+    AuthenticationFailed,
     CheckpointFormatOld,
     CheckpointOutgrown,
     CheckpointUnwritable,
@@ -15,10 +16,12 @@ from tailrace.errors import (
     SettingRefused,
     SlotsMissing,
     TailraceError,
+    TlsFailed,
     TopicMissing,
     UserCodeFailed,
 )
 from tailrace.functions.failures import is_librarys
+from tailrace.kafka.failures import JAVA_REFUSALS, java_cause
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
@@ -131,6 +134,30 @@ def _dead_letters(name: str, found: re.Match[str], text: str) -> TailraceError:
         ),
         detail=text,
     )
+
+
+def _broker_refuses(name: str, found: re.Match[str], text: str) -> TailraceError:
+    """A connection, a login or a right that the broker refuses: one that was taken away, or that only Spark uses."""
+    cause = java_cause(text)
+    if cause is None:
+        raise AssertionError("the pattern matches what has a cause")
+    what, fix = {
+        TlsFailed: (
+            f"query {name!r} has no TLS connection to the Kafka broker",
+            "see that kafka.ssl.truststore.* in options= of its source and sink fit the broker's certificate",
+        ),
+        AuthenticationFailed: (
+            f"the Kafka broker does not accept the login of query {name!r}",
+            "correct kafka.sasl.jaas.config in options= of its source and sink, and start it again: no record is lost",
+        ),
+    }.get(
+        cause.kind,
+        (
+            f"query {name!r} lacks a right at the Kafka broker",
+            "grant it: READ on the sources, WRITE on the sink; then start it again: no record is lost",
+        ),
+    )
+    return cause.kind(what, why=cause.why, fix=fix, detail=text)
 
 
 def _no_topic(name: str, found: re.Match[str], text: str) -> TailraceError:
@@ -281,6 +308,7 @@ _KNOWN = (
     _Known(re.compile(r"Python worker exited unexpectedly"), _workers_ended),
     _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
     _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
+    _Known(JAVA_REFUSALS, _broker_refuses),
     _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),
     _Known(re.compile(r"InvalidTopicException"), _topic_invalid),
     _Known(re.compile(r"Topic (\S+) not present in metadata after"), _topic_unknown),

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -11,6 +11,8 @@ from tailrace.checkpoint import Owner
 from tailrace.engine import create_kafka_topic, kafka_partitions
 from tailrace.errors import KafkaError, OptionRefused, TopicMissing
 from tailrace.kafka.client import client_config
+from tailrace.kafka.failures import user_of
+from tailrace.kafka.rights import READ, WRITE
 from tailrace.kafka.topics import (
     ClientConfig,
     create_topic,
@@ -21,6 +23,7 @@ from tailrace.kafka.topics import (
     visible_ends,
 )
 from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.plan.rights import BrokerAccess
 from tailrace.runtime.bounded import Bound
 from tailrace.runtime.source_frame import require_fitting_records
 
@@ -46,6 +49,8 @@ class PipelineTopics:
         self._servers = bootstrap_servers
         self._configs = [client_config(bootstrap_servers, source.options) for source in pipeline.sources]
         self._sink_config = client_config(bootstrap_servers, pipeline.sink.options)
+        self.rights_unknown: set[str] = set()
+        """The topics of which a broker does not say whether the pipeline may use them."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -66,12 +71,14 @@ class PipelineTopics:
         """The partitions of each source's topics, or None where only Spark can ask.
 
         Raises:
-            KafkaError: The broker does not answer, or has no such topic.
+            KafkaError: The broker does not answer, has no such topic, or does not let it be read.
             OptionRefused: The starting offsets leave a partition out.
         """
         if None in self._configs:
             return None
         found = [self._source(source, config) for source, config in self._pairs()]
+        for source, counts in zip(self.pipeline.sources, found, strict=True):
+            self._require(READ, source.options, counts)
         for source, counts in zip(self.pipeline.sources, found, strict=True):
             _require_every_offset(self.pipeline, source, counts)
         return found
@@ -80,6 +87,7 @@ class PipelineTopics:
         """The same, asked through Spark.
 
         Raises:
+            KafkaError: The broker does not answer, has no such topic, or does not let it be read.
             OptionRefused: A source has a pattern, and only Spark can connect to this broker.
         """
         patterns = [source.pattern for source in self.pipeline.sources if source.pattern is not None]
@@ -89,30 +97,84 @@ class PipelineTopics:
                 why="with a Java key store only Spark can connect, and it lists them only once it runs",
                 fix="name the topics: KafkaSource([...])",
             )
-        return [
-            kafka_partitions(spark, dict(source.options) | self._address, list(source.topic_names))
-            for source in self.pipeline.sources
-        ]
+        found: list[Partitions] = []
+        for source in self.pipeline.sources:
+            found.append(kafka_partitions(spark, dict(source.options) | self._address, list(source.topic_names)))
+            self._require(READ, source.options, found[-1], spark)
+        return found
 
     def require_sink(self) -> None:
-        """See that the topic to write to is there; those that a column names show only in the data."""
+        """See that the topic to write to is there, and may be; those that a column names show only in the data.
+
+        Raises:
+            KafkaError: The broker does not answer, has no such topic, or does not let it be written to.
+        """
         if self.pipeline.sink.topic is not None and self._sink_config is not None:
             partition_counts(self._sink_config, [self.pipeline.sink.topic])
+            self._require(WRITE, self.pipeline.sink.options, [self.pipeline.sink.topic])
+
+    def require_sink_by(self, spark: SparkSession) -> None:
+        """The same, asked through Spark, where only Spark can connect."""
+        options, topic = dict(self.pipeline.sink.options) | self._address, self.pipeline.sink.topic
+        if topic is not None and self._sink_config is None:
+            kafka_partitions(spark, options, [topic])
+            self._require(WRITE, options, [topic], spark)
+
+    def require_groups(self, own: SparkSession) -> None:
+        """See that Spark may join its consumer groups, if its settings let it join any.
+
+        Raises:
+            NotAuthorized: It may not.
+        """
+        for source in self.pipeline.sources:
+            self.rights_unknown |= set(BrokerAccess(dict(source.options) | self._address, own).require_group())
+
+    def require_possible_dead_letters(self, spark: SparkSession) -> bool:
+        """See that dead letters could be written, without making their topic; return whether it is there.
+
+        Raises:
+            KafkaError: Their topic may not be written to; or it is not there, and could not be made.
+        """
+        topic = self.pipeline.dead_letter_topic
+        if topic is None:
+            return True
+        options = dict(self.pipeline.sink.options) | self._address
+        with self._explained(topic):
+            try:
+                if self._sink_config is None:
+                    kafka_partitions(spark, options, [topic])
+                else:
+                    partition_counts(self._sink_config, [topic])
+            except TopicMissing:
+                BrokerAccess(options, spark).require_creatable(topic)
+                return False
+        self._require(WRITE, options, [topic], spark)
+        return True
 
     def require_dead_letters(self, spark: SparkSession, announce: Callable[[str], None] | None) -> None:
         """Make the topic for dead letters where it is not there yet.
 
         Raises:
-            KafkaError: It is not there and cannot be made.
+            KafkaError: It is not there and cannot be made, or may not be written to.
         """
         topic = self.pipeline.dead_letter_topic
-        if topic is None:
+        if topic is None or self.require_possible_dead_letters(spark):
             return
-        try:
+        options = dict(self.pipeline.sink.options) | self._address
+        with self._explained(topic):
             if self._sink_config is None:
-                made = create_kafka_topic(spark, dict(self.pipeline.sink.options) | self._address, topic)
+                made = create_kafka_topic(spark, options, topic)
             else:
                 made = self._made_by_us(self._sink_config, topic)
+        if made and announce is not None:
+            announce(f"Made the topic {topic} for records that cannot be read.")
+        self._require(WRITE, options, [topic], spark)
+
+    @contextlib.contextmanager
+    def _explained(self, topic: str) -> Iterator[None]:
+        """Say of what is refused that it was about the topic for dead letters, and how to do without."""
+        try:
+            yield
         except KafkaError as refused:
             raise type(refused)(
                 f"the topic {topic!r} for dead letters of pipeline {self.pipeline.name!r} could not be made",
@@ -120,13 +182,15 @@ class PipelineTopics:
                 fix="make it, name another with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'",
                 detail=refused.detail,
             ) from refused
-        if made and announce is not None:
-            announce(f"Made the topic {topic} for records that cannot be read.")
+
+    def _require(
+        self, operation: str, options: Mapping[str, str], topics: Iterable[str], spark: SparkSession | None = None
+    ) -> None:
+        access = BrokerAccess(dict(options) | self._address, spark)
+        self.rights_unknown |= set(access.require(operation, sorted(topics)))
 
     def _made_by_us(self, config: ClientConfig, topic: str) -> bool:
-        """Make a topic; return False where it is there, or another process made it in the meantime."""
-        with contextlib.suppress(TopicMissing):
-            return not partition_counts(config, [topic])
+        """Make a topic; return False where another process made it in the meantime."""
         try:
             return create_topic(config, topic, 1)
         except KafkaError:
@@ -175,9 +239,10 @@ class PipelineTopics:
             return partition_counts(config, source.topic_names)
         found = matching(list_topics(config), source.pattern)
         if not found:
+            unseen = f"; it does not list what {user_of(config)} may not describe" if "sasl.username" in config else ""
             raise TopicMissing(
                 f"no topic is named like {source.pattern!r}",
-                why="real time gives each partition a task when it starts, and there is none",
+                why=f"the broker lists no such topic, and real time gives each partition a task when it starts{unseen}",
                 fix="make the topic first, or correct the pattern",
             )
         return found

@@ -14,7 +14,7 @@ from tailrace.checkpoint import Checkpoint, default_location
 from tailrace.errors import DefinitionError, OptionRefused, TailraceError
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.plan.sources import query_topics
+from tailrace.plan.sources import query_topics, require_groups
 from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
 from tailrace.preflight.run_checks import run_checks
@@ -133,6 +133,7 @@ def start_pipeline(
     checkpoint.acquire(topics.owner(sources))
     try:
         spark, ours = spark_for(options, total_partitions(sources), announce)
+        topics.require_sink_by(spark)
         if sources is None:
             sources = topics.sources_by(spark)
         schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
@@ -143,7 +144,7 @@ def start_pipeline(
         # Before the start: it ends with what is there now.
         bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
         running = _start(
-            lambda on, how: pipeline_candidate(pipeline, on, servers, how),
+            lambda on, how: pipeline_candidate(pipeline, on, servers, how).with_unknown(topics.rights_unknown),
             spark,
             options,
             checkpoint,
@@ -175,12 +176,12 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     identity = writer_identity(told, options)
     frame = engine.writer_frame(writer)
     topics = query_topics(frame)
-    require_sink_topic(told)
+    unknown = {*topics.rights_unknown, *require_sink_topic(told, frame.sparkSession)}
     checkpoint = Checkpoint(identity.location)
     checkpoint.acquire(writer_owner(identity, topics, told))
     try:
         return _start(
-            lambda on, how: writer_candidate(writer, on, identity.name, how),
+            lambda on, how: writer_candidate(writer, on, identity.name, how).with_unknown(unknown),
             frame.sparkSession,
             options,
             checkpoint,
@@ -204,6 +205,7 @@ def _start(
     """Plan the query on a session of its own, check it, start it and see that it runs."""
     own = query_session(spark, options, checkpoint, partitions)
     candidate = build(own, options)
+    require_groups(candidate.frame, own)
     query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:

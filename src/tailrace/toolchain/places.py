@@ -6,6 +6,7 @@
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,7 +39,7 @@ def memory_dir() -> Iterator[Path | None]:
     """
     known_in = hashlib.sha256(str(state_dir()).encode()).hexdigest()[:12]
     folder = _MEMORY / f"tailrace-{os.getuid()}-{known_in}"
-    if not _has_room() or not _is_ours(folder):
+    if not _has_room() or not make_private(folder):
         yield None
         return
     try:
@@ -57,13 +58,19 @@ def _has_room() -> bool:
     return min(on_it, available) >= _ROOM_BYTES
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder that everybody could make is, or can be made, one of this user's."""
+def make_private(folder: Path) -> bool:
+    """Make a folder that this user alone can use, in a place where everybody can make one.
+
+    Returns:
+        False if it cannot be made, or what is there is a link, another user's, or open to others.
+    """
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder.stat().st_uid == os.getuid()
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()  # never what a link leads to
     except OSError:
         return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _absolute(home: str) -> Path:

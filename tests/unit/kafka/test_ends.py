@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import BrokerUnreachable
-from tailrace.kafka import topics
+from tailrace.kafka import admin, failures, topics
 from tailrace.kafka.topics import log_ends, visible_ends
 
 CONFIG = {"bootstrap.servers": "broker.example:9092"}
@@ -101,7 +101,8 @@ class FakeBroker:
 
 def ask(patch: pytest.MonkeyPatch, logs: Logs) -> FakeBroker:
     broker = FakeBroker(logs)
-    patch.setattr(topics, "AdminClient", lambda _config: broker)
+    patch.setattr(admin, "AdminClient", lambda _config: broker)
+    patch.setattr(failures, "wanted_by", lambda _servers, _protocol: None)
     patch.setattr(topics, "Consumer", lambda _config: broker)
     return broker
 

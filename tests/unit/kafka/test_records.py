@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError as KafkaErrorCode
 from confluent_kafka import KafkaException
 
-from tailrace.errors import BrokerUnreachable, KafkaError
+from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized
 from tailrace.kafka import records
 from tailrace.kafka.client import client_config
 from tailrace.kafka.ports import free_ports
@@ -190,11 +190,23 @@ def test_a_broker_that_goes_away_is_told(topic: Topic, monkeypatch: pytest.Monke
 
 
 def test_a_topic_that_cannot_be_read_is_told_with_the_broker_s_reason(topic: Topic) -> None:
-    topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED))])
+    topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.INVALID_MSG))])
     with pytest.raises(KafkaError, match="cannot be read") as refused:
         read()
-    assert "uthorization" in refused.value.why
+    assert "Invalid message" in refused.value.why
     assert refused.value.fix
+
+
+def test_a_topic_that_may_not_be_read_is_told_as_that(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED))])
+    with pytest.raises(NotAuthorized, match="may not read topic 'payments'") as refused:
+        read()
+    assert "--operation Read --topic payments" in refused.value.fix
+
+
+def test_a_reader_that_joins_no_group_needs_no_right_to_one(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.GROUP_AUTHORIZATION_FAILED)), Polled(0, 0)])
+    assert read() == [(0, 0)]
 
 
 class FakeProducer:

@@ -2,6 +2,9 @@ import base64
 import re
 from pathlib import Path
 
+import pytest
+
+from tailrace.errors import BrokerStartFailed
 from tailrace.kafka.server_files import ServerFiles
 
 
@@ -39,6 +42,26 @@ def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
     files.write(1, 2)
     assert as_java_reads(files.properties)["log.dirs"] == str(tmp_path / "log")
     assert (tmp_path / "log" / "meta.properties").exists()
+
+
+@pytest.mark.parametrize("which", ["link", "open"])
+def test_the_log_is_not_put_where_others_can_reach_it(which: str, tmp_path: Path) -> None:
+    shared, elsewhere = tmp_path / "shared", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    if which == "link":
+        shared.symlink_to(elsewhere)
+    else:
+        shared.mkdir(mode=0o755)
+    with pytest.raises(BrokerStartFailed, match="shared"):
+        ServerFiles(tmp_path / "broker", shared / "own-1").write(1, 2)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_log_in_memory_is_this_users_alone(tmp_path: Path) -> None:
+    files = ServerFiles(tmp_path / "broker", tmp_path / "shared" / "own-1")
+    files.write(1, 2)
+    files.write(3, 4)
+    assert [folder.stat().st_mode & 0o777 for folder in (files.data, files.data.parent)] == [0o700, 0o700]
 
 
 def test_a_new_folder_gets_an_identity_that_kafka_can_read(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.errors import BrokerUnreachable
+from tailrace.errors import BrokerUnreachable, TopicMissing
 from tailrace.kafka import topics
 from tailrace.kafka.client import client_config
 from tailrace.kafka.ports import free_ports
@@ -55,6 +56,32 @@ def test_a_missing_topic_is_named_with_the_nearest_one_and_the_command_that_make
 def test_a_missing_topic_unlike_any_other_is_compared_with_none() -> None:
     error = topics._topic_missing("orders", {"clicks": 1}, {"bootstrap.servers": "host:1"})
     assert "did you mean" not in error.fix
+
+
+@pytest.mark.parametrize(
+    ("rights", "login", "says"),
+    [
+        (frozenset(), {"sasl.username": "ann"}, "or user 'ann' may not see it"),
+        (frozenset(), {}, "or this client may not see it"),
+        (None, {"sasl.username": "ann"}, None),
+        (BrokerUnreachable("gone"), {"sasl.username": "ann"}, "'ann' may not describe looks missing"),
+        (BrokerUnreachable("gone"), {}, None),
+    ],
+)
+def test_a_topic_that_a_user_may_not_see_is_told_apart_from_one_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, rights: Any, login: dict[str, str], says: str | None
+) -> None:
+    def answer(_config: object, names: list[str]) -> dict[str, Any]:
+        if isinstance(rights, Exception):
+            raise rights
+        return dict.fromkeys(names, rights)
+
+    monkeypatch.setattr(topics, "topic_rights", answer)
+    monkeypatch.setattr(topics, "_metadata", lambda _config: {"clicks": 1})
+    with pytest.raises(TopicMissing) as missing:
+        partition_counts({"bootstrap.servers": "host:1", **login}, ["payments"])
+    assert ("may not" in str(missing.value)) is (says is not None)
+    assert (says or "does not exist") in str(missing.value)
 
 
 @given(

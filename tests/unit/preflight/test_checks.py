@@ -152,6 +152,10 @@ FOUND = (
         "SLOTS_UNKNOWN", Severity.WARNING, {"slots": None}, ({}, {"slots": None, **MICRO}), ("could not be counted",),
     ),
     Found(
+        "RIGHTS_UNKNOWN", Severity.ADVICE, {"rights_unknown": ("payments", "decisions")}, ({},),
+        ("payments, decisions", "READ", "WRITE"),
+    ),
+    Found(
         "BROKER_UNREACHABLE", Severity.ERROR,
         {"refusals": (refusal("TAILRACE_BROKER_SILENT", "Timed out waiting for a node"),)}, ({},),
         ("Timed out", "advertised.listeners"),
@@ -373,3 +377,16 @@ def test_every_check_says_what_not_to_do_and_what_to_do(code: str) -> None:
     assert re.fullmatch(r"[^\n]+\.", what), "one sentence"
     assert bad.strip()
     assert good.strip()
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed", "AUTHENTICATION_FAILED"),
+        ("org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed", "TLS_FAILED"),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "NOT_AUTHORIZED"),
+    ],
+)
+def test_what_sparks_client_is_refused_is_told_as_what_it_is(said: str, code: str) -> None:
+    found = checks.broker_unreachable.check(query(refusals=(refusal("TAILRACE_BROKER_SILENT", said),)))
+    assert [(each.code, each.why) for each in found] == [(code, said.partition(": ")[2])]

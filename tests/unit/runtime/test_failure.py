@@ -1,15 +1,18 @@
 import pytest
 
 from tailrace.errors import (
+    AuthenticationFailed,
     CheckpointFormatOld,
     CheckpointUnwritable,
     DeadLettersFailed,
+    NotAuthorized,
     QueryFailed,
     QueryRefused,
     RecordMalformed,
     SettingRefused,
     SlotsMissing,
     TailraceError,
+    TlsFailed,
     TopicMissing,
     UserCodeFailed,
 )
@@ -342,3 +345,26 @@ def test_a_topic_that_only_the_data_names_is_told_by_its_name() -> None:
 def test_the_users_own_exception_comes_before_what_it_says() -> None:
     error = translate_failure("fraud", python_failure(error="ValueError: record a-0@1 is malformed: by my own rules"))
     assert type(error) is UserCodeFailed
+
+
+@pytest.mark.parametrize(
+    ("exception", "kind", "why"),
+    [
+        ("SaslAuthenticationException: Authentication failed: bad", AuthenticationFailed, "Authentication failed: bad"),
+        ("SslAuthenticationException: SSL handshake failed", TlsFailed, "SSL handshake failed"),
+        ("TopicAuthorizationException: Not authorized to access topics: [pay]", NotAuthorized, "topics: [pay]"),
+        ("GroupAuthorizationException: Not authorized to access group: g", NotAuthorized, "group: g"),
+        ("ClusterAuthorizationException: Cluster authorization failed.", NotAuthorized, "Cluster authorization failed"),
+    ],
+)
+def test_what_the_broker_refuses_while_it_runs_is_told_as_what_it_is(
+    exception: str, kind: type[TailraceError], why: str
+) -> None:
+    cause = f"Caused by: org.apache.kafka.common.errors.{exception}\n"
+    text = stage_failure("java.util.concurrent.ExecutionException: it failed", f"{JAVA_FRAMES}{cause}")
+    error = translate_failure("fraud", text)
+    assert type(error) is kind
+    assert "'fraud'" in error.what
+    assert why in error.why
+    assert "Exception" not in error.why
+    assert error.detail == text

@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.errors import BrokerUnreachable, KafkaError, OptionRefused, TopicExists, TopicMissing
+from tailrace.errors import (
+    BrokerUnreachable,
+    KafkaError,
+    NotAuthorized,
+    OptionRefused,
+    TopicExists,
+    TopicMissing,
+)
+from tailrace.kafka.rights import Rights
 from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import KafkaSink, KafkaSource, Pipeline
+from tailrace.plan import rights
 from tailrace.runtime import pipeline_topics
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning
 
@@ -34,6 +43,24 @@ class FakeKafka:
     made: list[tuple[str, int]] = field(default_factory=list)
     asked_through_spark: list[tuple[dict[str, str], list[str]]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
+    rights: dict[str, Rights] = field(default_factory=dict)
+    """What the user may do with a topic; everything, where nothing is said."""
+    tried: list[str] = field(default_factory=list)
+    """The topics that were made to see whether they could be."""
+
+    def topic_rights(self, config: ClientConfig, topics: Iterable[str]) -> dict[str, Rights]:
+        return {topic: self.rights.get(topic, frozenset({"READ", "WRITE"})) for topic in topics}
+
+    def kafka_topic_rights(self, spark: object, options: Mapping[str, str], topics: Iterable[str]) -> dict[str, Rights]:
+        assert spark is SPARK
+        if self.rights.get(next(iter(topics))) == frozenset():
+            raise NotAuthorized("the broker does not say")
+        return self.topic_rights({}, topics)
+
+    def require_creatable(self, config: ClientConfig, topic: str) -> None:
+        self.tried.append(topic)
+        if self.refusal is not None:
+            raise self.refusal
 
     def partition_counts(self, config: ClientConfig, topics: Iterable[str]) -> dict[str, int]:
         self._note(config)
@@ -65,8 +92,13 @@ class FakeKafka:
             for topic, count in counts.items()
         }
 
-    def create_kafka_topic(self, spark: object, options: Mapping[str, str], topic: str) -> bool:
+    def create_kafka_topic(
+        self, spark: object, options: Mapping[str, str], topic: str, *, validate_only: bool = False
+    ) -> bool:
         assert spark is SPARK
+        if validate_only:
+            self.require_creatable({}, topic)
+            return True
         self.asked_through_spark.append((dict(options), [topic]))
         if self.refusal is not None:
             raise self.refusal
@@ -78,6 +110,8 @@ class FakeKafka:
     def kafka_partitions(self, spark: object, options: Mapping[str, str], topics: list[str]) -> dict[str, int]:
         assert spark is SPARK
         self.asked_through_spark.append((dict(options), list(topics)))
+        if missing := set(topics) - set(self.topics):
+            raise TopicMissing(f"topics {missing} do not exist")
         return {topic: self.topics[topic] for topic in topics}
 
     def _note(self, config: ClientConfig) -> None:
@@ -91,6 +125,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
         monkeypatch.setattr(pipeline_topics, name, getattr(fake, name))
     for name in ("visible_ends",):
         monkeypatch.setattr(pipeline_topics, name, fake.offsets)
+    for name in ("topic_rights", "kafka_topic_rights", "require_creatable", "create_kafka_topic"):
+        monkeypatch.setattr(rights, name, getattr(fake, name))
     return fake
 
 
@@ -213,7 +249,8 @@ def test_without_dead_letters_no_topic_is_made(kafka: FakeKafka, policy: str) ->
 @pytest.mark.parametrize(
     "refusal",
     [
-        BrokerUnreachable("did not make it", why="Not authorized", detail="all of it"),
+        BrokerUnreachable("did not make it", why="no answer", detail="all of it"),
+        NotAuthorized("may not make it", why="Not authorized"),
         TopicExists("exists with 3 partitions"),
     ],
     ids=lambda refusal: refusal.code,
@@ -230,6 +267,48 @@ def test_a_topic_for_dead_letters_that_is_refused_ends_the_start_with_the_ways_o
     assert refused.value.why == (refusal.why or refusal.what)
     assert refused.value.detail == refusal.detail
     assert [way for way in ("dead_letters=", "'drop'", "'fail'") if way not in refused.value.fix] == []
+
+
+@pytest.mark.parametrize("options", [{}, KEY_STORE], ids=["own client", "through Spark"])
+def test_a_check_tries_whether_dead_letters_could_be_written_and_makes_nothing(
+    kafka: FakeKafka, options: dict[str, str]
+) -> None:
+    here = topics(sink=KafkaSink("decisions", options=options))
+    here.require_possible_dead_letters(SPARK)
+    assert (kafka.tried, kafka.made) == (["fraud.dead-letters"], [])
+    kafka.refusal = NotAuthorized("may not make it", why="Not authorized")
+    with pytest.raises(NotAuthorized, match="could not be made"):
+        here.require_possible_dead_letters(SPARK)
+    kafka.rights["fraud.dead-letters"], kafka.refusal = frozenset(), None
+    with pytest.raises(NotAuthorized, match="could not be made") as unseen:
+        here.require_possible_dead_letters(SPARK)
+    assert "WRITE" in unseen.value.why, "it could be made, and not be written to"
+    del kafka.rights["fraud.dead-letters"]
+    kafka.topics["fraud.dead-letters"] = 1
+    here.require_possible_dead_letters(SPARK)
+    kafka.rights["fraud.dead-letters"], kafka.refusal = frozenset({"DESCRIBE"}), None
+    for ask in (here.require_possible_dead_letters, lambda spark: here.require_dead_letters(spark, None)):
+        with pytest.raises(NotAuthorized, match="may not write to topic 'fraud"):
+            ask(SPARK)
+
+
+@pytest.mark.parametrize("options", [{}, KEY_STORE], ids=["own client", "through Spark"])
+def test_topics_that_may_not_be_used_are_refused(kafka: FakeKafka, options: dict[str, str]) -> None:
+    kafka.rights = {"payments": frozenset({"WRITE", "DESCRIBE"}), "decisions": frozenset({"READ"})}
+    here = topics(KafkaSource("payments", SCHEMA, options=options), sink=KafkaSink("decisions", options=options))
+    with pytest.raises(NotAuthorized, match="may not read topic 'payments'") as refused:
+        here.sources() if not options else here.sources_by(SPARK)
+    assert "grants DESCRIBE, WRITE" in refused.value.why
+    with pytest.raises(NotAuthorized, match="may not write to topic 'decisions'"):
+        here.require_sink() if not options else here.require_sink_by(SPARK)
+
+
+def test_rights_of_which_the_broker_says_nothing_are_known_to_be_unknown(kafka: FakeKafka) -> None:
+    kafka.rights = {"payments": None, "decisions": None}
+    here = topics(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA))
+    here.sources()
+    here.require_sink()
+    assert here.rights_unknown == {"payments", "decisions"}
 
 
 def test_behind_a_java_key_store_the_sources_wait_for_spark(kafka: FakeKafka) -> None:
@@ -249,7 +328,7 @@ def test_behind_a_java_key_store_spark_makes_the_topic_for_dead_letters(kafka: F
     said: list[str] = []
     behind = topics(sink=KafkaSink("decisions", options=KEY_STORE))
     behind.require_dead_letters(SPARK, said.append)
-    assert kafka.asked_through_spark == [(KEY_STORE | {"kafka.bootstrap.servers": SERVERS}, ["fraud.dead-letters"])]
+    assert kafka.asked_through_spark == 2 * [(KEY_STORE | {"kafka.bootstrap.servers": SERVERS}, ["fraud.dead-letters"])]
     assert len(said) == 1
     behind.require_dead_letters(SPARK, pytest.fail)
 
@@ -315,6 +394,7 @@ def test_complete_offsets_are_taken_and_incomplete_ones_are_not(counts: dict[str
     fake = FakeKafka(counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline_topics, "partition_counts", fake.partition_counts)
+        patch.setattr(rights, "topic_rights", fake.topic_rights)
         asked = topics(KafkaSource(sorted(counts), SCHEMA, starting=starting))
         if kept == set(places):
             assert asked.sources() == [counts]

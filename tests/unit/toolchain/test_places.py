@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import platformdirs
@@ -50,3 +51,27 @@ def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, t
     with memory_dir() as folder:
         assert folder is None
     assert why == "another user's" or not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("planted", ["a link to a folder of the user's", "open to others", "a file"])
+def test_what_another_user_may_have_put_there_is_not_used(
+    planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(places, "_MEMORY", tmp_path)
+    monkeypatch.setattr(places, "_ROOM_BYTES", 1)
+    with memory_dir() as folder:
+        assert folder is not None
+    precious = tmp_path / "precious"
+    (precious / "own-1-abc").mkdir(parents=True)
+    precious.chmod(0o700)
+    if planted == "a file":
+        folder.touch(mode=0o600)
+    elif planted == "open to others":
+        folder.mkdir()
+        folder.chmod(0o770)
+    else:
+        folder.symlink_to(precious)
+    with memory_dir() as again:
+        assert again is None
+    assert os.path.lexists(folder)
+    assert (precious / "own-1-abc").is_dir()

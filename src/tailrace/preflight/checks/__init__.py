@@ -17,6 +17,7 @@ from tailrace.preflight.checks import (
     query_refused,
     realtime_not_needed,
     recovery_long,
+    rights_unknown,
     setting_unworkable,
     shuffle_partitions_many,
     shuffle_timer,
@@ -78,6 +79,7 @@ ALL: tuple[Check, ...] = (
     shuffle_timer,
     shuffle_unauthenticated,
     recovery_long,
+    rights_unknown,
     realtime_not_needed,
 )
 """In the order in which findings of one severity are told."""

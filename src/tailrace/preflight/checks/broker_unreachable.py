@@ -10,6 +10,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.kafka.failures import java_cause
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query, where
 
@@ -19,10 +20,11 @@ CODE = "BROKER_UNREACHABLE"
 def check(query: Query) -> Iterator[Finding]:
     """What Spark's client was told when it asked for offsets."""
     for refusal in query.refused("TAILRACE_BROKER_SILENT"):
+        cause = java_cause(refusal.message)
         yield error(
-            CODE,
+            cause.kind.code if cause is not None else CODE,
             "Spark's Kafka client gets no answer from the broker",
-            why=refusal.message.strip().splitlines()[0],
+            why=cause.why if cause is not None else refusal.message.strip().splitlines()[0],
             fix="see that this machine reaches what the broker advertises (advertised.listeners), and its login",
             where=where(refusal),
         )

@@ -1,0 +1,257 @@
+"""Connections, logins and rights at a broker with TLS, SCRAM and ACLs: each lack is told as what it is."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from conftest import wait_until
+from secured_broker import PASSWORD, SecuredKafka, secured_kafka
+
+import tailrace as tr
+from tailrace.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    KafkaError,
+    NotAuthorized,
+    TlsFailed,
+    TopicMissing,
+)
+from tailrace.kafka.client import client_config
+from tailrace.kafka.records import read_records, send_records
+from tailrace.kafka.topics import list_topics
+from tailrace.plan.rights import JOINS_GROUP
+
+SCHEMA = "id long"
+CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+EVERYTHING = (("READ", "source"), ("WRITE", "sink"), ("WRITE", "dead"), ("CREATE", "dead"))
+CLIENTS = ("own client", "through Spark")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Case:
+    """A pipeline, and a user with some of the rights that it needs."""
+
+    def __init__(self, kafka: SecuredKafka, rights: tuple[tuple[str, str], ...] = EVERYTHING) -> None:
+        self.kafka = kafka
+        self.user = kafka.user()
+        self.name = f"rights-{secrets.token_hex(4)}"
+        self.source, self.sink = kafka.topic("source", 2), kafka.topic("sink", 1)
+        self.dead = f"{self.name}.dead-letters"
+        for operation, topic in rights:
+            kafka.grant(self.user, operation, getattr(self, topic))
+
+    def options(self, client: str = "own client", **more: str) -> dict[str, str]:
+        how = self.kafka.options if client == "own client" else self.kafka.options_for_java
+        return how(self.user, **more)
+
+    def pipeline(self, options: Mapping[str, str] | None = None, **more: Any) -> tr.Pipeline:
+        given = self.options() if options is None else options
+        source = tr.KafkaSource(self.source, SCHEMA, starting="earliest", options=given)
+        return tr.Pipeline(self.name, source, lambda rows: rows, tr.KafkaSink(self.sink, options=given), **more)
+
+    def check(self, pipeline: tr.Pipeline, **more: Any) -> dict[str, Any]:
+        """What a check finds against it, by code."""
+        report = tr.check(pipeline, bootstrap_servers=self.kafka.secured_servers, **more)
+        return {finding.code: finding for finding in report.findings if finding.severity == "error"}
+
+    def start(self, pipeline: tr.Pipeline, mode: str = "microbatch") -> Any:
+        return tr.start(pipeline, mode, bootstrap_servers=self.kafka.secured_servers, conf=CONF, checkpoint_every="1s")
+
+    def require_refused(self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str) -> None:
+        """The check says what the start then says, too."""
+        before = set(list_topics(self.kafka.config))
+        found = self.check(pipeline)
+        assert set(found) == {kind.code}, found
+        with pytest.raises(kind) as refused:
+            self.start(pipeline)
+        assert set(list_topics(self.kafka.config)) == before, "no topic is made"
+        for told in (found[kind.code].title + found[kind.code].why + found[kind.code].fix, str(refused.value)):
+            assert [word for word in words if word not in told] == [], told
+            assert PASSWORD not in told
+            assert "tailrace broker start" not in told
+
+
+def test_a_wrong_password(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    wrong = case.pipeline(kafka.options(case.user, password="wrong"))
+    case.require_refused(wrong, AuthenticationFailed, case.user, "sasl.jaas.config", "invalid credentials")
+
+
+def test_an_unknown_user(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    case.require_refused(case.pipeline(kafka.options("nobody")), AuthenticationFailed, "nobody")
+
+
+def test_a_client_without_tls(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    case.require_refused(case.pipeline({}), TlsFailed, "kafka.security.protocol", "SASL_SSL")
+
+
+def test_a_client_without_a_login(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    options = case.options() | {"kafka.security.protocol": "SSL"}
+    del options["kafka.sasl.jaas.config"]
+    case.require_refused(case.pipeline(options), AuthenticationFailed, "kafka.sasl.jaas.config")
+
+
+def test_a_certificate_of_a_stranger(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    case.require_refused(case.pipeline(case.options(ca="stranger.pem")), TlsFailed, "certificate", "truststore")
+
+
+def test_tls_at_a_port_without(kafka: SecuredKafka) -> None:
+    config = client_config(kafka.bootstrap_servers, kafka.options("nobody"))
+    assert config is not None
+    with pytest.raises(TlsFailed, match="use the port for TLS"):
+        list_topics(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({"password": "wrong"}, AuthenticationFailed), ({"store": "stranger.p12"}, TlsFailed)],
+    ids=["wrong password", "certificate of a stranger"],
+)
+def test_with_a_java_key_store_it_is_told_as_well(
+    spark: Any, kafka: SecuredKafka, options: dict[str, str], kind: type[KafkaError]
+) -> None:
+    case = Case(kafka)
+    case.require_refused(case.pipeline(case.options("through Spark", **options)), kind)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("operation", "topic"), EVERYTHING[:2])
+def test_a_right_that_is_missing(spark: Any, kafka: SecuredKafka, client: str, operation: str, topic: str) -> None:
+    case = Case(kafka, tuple(right for right in EVERYTHING if right != (operation, topic)))
+    name = getattr(case, topic)
+    kafka.grant(case.user, "DESCRIBE", name)
+    words = (f"user {case.user!r} may not", repr(name), f"--operation {operation.capitalize()} --topic {name}")
+    case.require_refused(case.pipeline(case.options(client)), NotAuthorized, *words)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_right_to_make_the_topic_of_dead_letters(spark: Any, kafka: SecuredKafka, client: str) -> None:
+    case = Case(kafka, EVERYTHING[:3])
+    case.require_refused(case.pipeline(case.options(client)), NotAuthorized, case.dead, "malformed='drop'")
+    assert case.check(case.pipeline(case.options(client), malformed="drop")) == {}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_topic_of_dead_letters_that_could_be_made_and_not_be_written_to(
+    spark: Any, kafka: SecuredKafka, client: str
+) -> None:
+    case = Case(kafka, (*EVERYTHING[:2], EVERYTHING[3]))
+    case.require_refused(case.pipeline(case.options(client)), NotAuthorized, case.dead, "WRITE")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_right_to_write_to_the_topic_of_dead_letters(spark: Any, kafka: SecuredKafka, client: str) -> None:
+    case = Case(kafka, EVERYTHING[:2])
+    dead = kafka.topic("dead", 1)
+    kafka.grant(case.user, "DESCRIBE", dead)
+    here = case.pipeline(case.options(client), dead_letters=dead)
+    case.require_refused(here, NotAuthorized, "may not write to", dead)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("topic", ["source", "sink"])
+def test_a_topic_that_a_user_may_not_see_looks_missing_and_that_is_said(
+    spark: Any, kafka: SecuredKafka, client: str, topic: str
+) -> None:
+    case = Case(kafka, tuple(right for right in EVERYTHING if right[1] != topic))
+    words = (getattr(case, topic), f"user {case.user!r} may not see it", "DESCRIBE")
+    case.require_refused(case.pipeline(case.options(client)), TopicMissing, *words)
+
+
+def test_a_topic_that_is_missing_for_everybody_is_not_made_by_the_question(kafka: SecuredKafka) -> None:
+    plain = client_config(kafka.bootstrap_servers, {})
+    assert plain is not None
+    with pytest.raises(TopicMissing) as refused:
+        send_records(plain, "nowhere", [b"1"])
+    assert "may not see" not in str(refused.value)
+    assert "nowhere" not in AdminClient(kafka.config).list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_group_is_joined_only_with_the_offset_fetching_of_old(spark: Any, kafka: SecuredKafka, client: str) -> None:
+    case = Case(kafka)
+    here = case.pipeline(case.options(client) | {"groupIdPrefix": f"{case.name}-readers"})
+    assert case.check(here) == {}
+    found = case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"})
+    assert set(found) == {"NOT_AUTHORIZED"}
+    assert f"group '{case.name}-readers" in found["NOT_AUTHORIZED"].title
+    kafka.grant(case.user, "READ", f"{case.name}-readers", group=True)
+    assert case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"}) == {}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_with_every_right_it_runs_and_without_any_right_to_a_group(
+    spark: Any, kafka: SecuredKafka, mode: str, client: str
+) -> None:
+    case = Case(kafka)
+    here = case.pipeline(case.options(client))
+    kafka.send(case.source, [{"id": 1}, {"id": 2}, b"no json"])
+    assert case.check(here, mode=mode) == {}
+    with case.start(here, mode):
+        found = kafka.receive_count(case.sink, 2)
+        assert sorted(value["id"] for _, value in found) == [1, 2]
+        wait_until(lambda: _count(kafka, case.dead) == 1, 30, "the dead letter is there")
+
+
+def _count(kafka: SecuredKafka, topic: str) -> int:
+    return len(list(read_records(kafka.config, topic)))
+
+
+def test_a_bounded_run_needs_no_right_to_a_group(spark: Any, kafka: SecuredKafka, mode: str) -> None:
+    case = Case(kafka)
+    kafka.send(case.source, [{"id": 1}, {"id": 2}])
+    tr.run(case.pipeline(), mode, bootstrap_servers=kafka.secured_servers, conf=CONF, once=True)
+    assert len(kafka.receive_count(case.sink, 2)) == 2
+
+
+def test_a_right_that_is_taken_away_ends_the_query_with_what_is_missing(
+    spark: Any, kafka: SecuredKafka, mode: str
+) -> None:
+    case = Case(kafka)
+    kafka.send(case.source, [{"id": 1}])
+    running = case.start(case.pipeline(), mode)
+    try:
+        kafka.receive_count(case.sink, 1)
+        kafka.revoke(case.user, case.sink)
+        kafka.send_to_every_partition(case.source, [{"id": 2}, {"id": 3}])
+        with pytest.raises(NotAuthorized) as ended:
+            running.wait(60)
+        assert case.sink in ended.value.why
+        assert case.name in ended.value.what
+    finally:
+        running.stop()
+
+
+def test_records_by_hand_are_refused_by_the_right_that_is_missing(kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    config = client_config(kafka.secured_servers, case.options())
+    assert config is not None
+    with pytest.raises(NotAuthorized, match="may not write to"):
+        send_records(config, case.source, [b"1"])
+    with pytest.raises(NotAuthorized, match="may not read"):
+        list(read_records(config, case.sink, count=1))
+    kafka.send(case.source, [{"id": 1}])
+    assert len(list(read_records(config, case.source))) == 1, "no right to a group is needed"
+
+
+def test_a_broker_that_is_not_there_is_still_told_as_that(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka)
+    with pytest.raises(BrokerUnreachable):
+        tr.start(case.pipeline(), "microbatch", bootstrap_servers="127.0.0.1:1")
