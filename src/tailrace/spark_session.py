@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -49,6 +50,13 @@ _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
 KEPT_LOGS = 10
 """How many logs of ended sessions stay, besides those of live ones."""
+_SLOW_CLASSES = (
+    "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$",
+    "org.apache.spark.sql.ml.InternalFunctionRegistration$",
+    "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
+    "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$",
+)
+"""Their static initialisers take two seconds of a session's start on a small machine."""
 _unlent: SparkContext | None = None
 """The context that Tailrace started for itself, until somebody else has it."""
 
@@ -175,11 +183,24 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     conf = _context_conf(wanted, announce)
     _quiet_loggers()
     gateway = SparkContext._gateway or _jvm_ahead(wanted) or _launch(conf)
-    spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    loading = threading.Thread(target=_load_sql, args=(gateway,), name="Spark SQL's classes", daemon=True)
+    loading.start()
+    context = SparkContext(gateway=gateway, conf=conf)
+    # Joined first: two threads that initialise the same classes in another order could wait for each other.
+    loading.join()
+    spark = SparkSession(context)
     require_engine(spark)
     if gateway.proc is not None and not _has_own_jars(conf):
         _keep_classes(gateway)
     return spark
+
+
+def _load_sql(gateway: Any) -> None:
+    """Initialise what takes longest of Spark SQL while the context starts, which needs none of it."""
+    with contextlib.suppress(Py4JError, OSError):  # loaded a moment later by the session itself
+        loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        for name in _SLOW_CLASSES:
+            gateway.jvm.java.lang.Class.forName(name, True, loader)
 
 
 def _context_conf(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkConf:
