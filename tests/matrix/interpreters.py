@@ -19,16 +19,15 @@ from tailrace.toolchain.java import OBTAINED
 from tailrace.toolchain.spark import ivy_jar
 from tailrace.toolchain.staging import staging
 from tailrace.toolchain.truststore import write_truststore
+
 from .report import NotAvailable
 
 LOCK_FILE = Path(__file__).with_name("pythons.lock")
 
 _USUAL_PLACES = ("~/.pyenv/versions/{version}.*/bin/python", "~/.local/share/uv/python/cpython-{version}.*/bin/python3")
 _ASK_TIMEOUT_S = 20.0
-# ensurepip: Debian's Python lacks it without python3-venv. ctypes, ssl: a build can lack them, and pip and NumPy do not.
-_ASK = (
-    "import ctypes, ensurepip, platform, ssl, venv; print(platform.python_implementation(), platform.python_version())"
-)
+# Debian's Python has no ensurepip without python3-venv; a Python built from source can lack ctypes or ssl.
+_ASK = "import ctypes, ensurepip, platform as p, ssl, venv; print(p.python_implementation(), p.python_version())"
 
 _PINNED = re.compile(
     r"(?P<python>3\.\d+) (?P<group>[\w.-]+):(?P<artifact>[\w.-]+):(?P<version>[\w.-]+):(?P<classifier>[\w.-]+) "
@@ -118,12 +117,10 @@ def fetch_interpreter(version: str, lock_file: Path = LOCK_FILE) -> Interpreter:
                     (made / "home").replace(home)
                 jar.unlink()
     except (OSError, TailraceError) as error:
-        raise NotAvailable(
-            f"no installed Python {version}, and {build.coordinate} cannot be fetched: {error}"
-        ) from error
+        raise NotAvailable(f"{build.coordinate} cannot be fetched: {error}") from error
     exact = ask_version(executable)
     if exact is None:
-        raise NotAvailable(f"no installed Python {version}, and {build.coordinate} does not run on this machine")
+        raise NotAvailable(f"{build.coordinate} does not run on this machine")
     return Interpreter(executable, exact, "Maven Central")
 
 
@@ -193,7 +190,7 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, _progress: ivy.Progres
         command += [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=JKS"]
     command += ["-cp", str(ivy_jar()), "org.apache.ivy.Main", "-settings", str(ivy._settings(folder))]
     command += ["-cache", str(folder / "ivy-cache"), "-ivy", str(folder / "ivy.xml")]
-    command += ["-retrieve", f"{folder}/jars/{build.file_name}"]
+    command += ["-retrieve", f"{folder}/jars/[artifact]-[revision]-[classifier].[ext]"]
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=_FETCH_TIMEOUT_S, check=False
     )

