@@ -23,8 +23,9 @@ PAYMENTS = [{"id": n, "card": f"c{n % 3}", "amount": float(n)} for n in range(60
 
 
 def score(payments: DataFrame) -> DataFrame:
+    # Without type hints: PySpark reads hints on a plain function as those of a vectorised one, and warns.
     @F.udf("double")
-    def risk(amount: float) -> float:
+    def risk(amount):
         return amount / 100
 
     @F.pandas_udf("long")
@@ -32,7 +33,7 @@ def score(payments: DataFrame) -> DataFrame:
         return ids + 1
 
     @F.udf("string")
-    def worker_python() -> str:
+    def worker_python():
         return platform.python_version()
 
     return payments.select(
