@@ -1,6 +1,6 @@
 """Test every supported Java: the smoke tests, with Spark and the broker on a runtime from PyPI.
 
-`python -m tests.matrix.javas [VERSION ...] [--require 17,21]`
+`python -m tests.matrix.javas [VERSION ...] [--require 17,21] [--jobs N]`
 """
 
 import re
@@ -33,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     versions = report.chosen(parser, options.versions, SUPPORTED, default=SUPPORTED)
     # Fetched by the default Java: a runtime from PyPI does not know a company's own certificates.
     ensure_jars(ensure_java(_say), ["connector", "broker"], _say)
-    return report.check_all("Java", versions, required, check_java)
+    return report.check_all("Java", versions, required, check_java, options.jobs)
 
 
 def check_java(version: str) -> tuple[str, PytestRun]:

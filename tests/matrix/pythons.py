@@ -1,6 +1,6 @@
-"""Test every supported Python: the unit tests and the smoke test, in an environment of its own.
+"""Test every supported Python: the unit tests and the smoke tests, in an environment of its own.
 
-`python -m tests.matrix.pythons [VERSION ...] [--require 3.11,3.12] [--others] [--pinned]`
+`python -m tests.matrix.pythons [VERSION ...] [--require 3.11,3.12] [--others] [--pinned] [--jobs N]`
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _READY = ".ready"
 
 def main(words: Sequence[str] | None = None) -> int:
     """Test the Pythons that are named, or all, and return the exit code."""
-    parser = report.arguments("Python", SUPPORTED, "Run the unit tests and the smoke test under each Python.")
+    parser = report.arguments("Python", SUPPORTED, "Run the unit tests and the smoke tests under each Python.")
     parser.add_argument("--others", action="store_true", help="leave out the version that runs this command")
     parser.add_argument("--pinned", action="store_true", help="use the pinned builds, even if a version is installed")
     options = parser.parse_args(words)
@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
         interpreter = installed or fetch_interpreter(version)
         return f"{interpreter.version} ({interpreter.origin})", check_python(interpreter)
 
-    return report.check_all("Python", versions, required, check)
+    return report.check_all("Python", versions, required, check, options.jobs)
 
 
 def check_python(interpreter: Interpreter) -> PytestRun:

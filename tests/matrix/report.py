@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from .pytest_run import PytestRun
 
@@ -26,6 +27,9 @@ def arguments(what: str, versions: Sequence[str], description: str) -> argparse.
     parser.add_argument(
         "--require", default="", metavar="VERSIONS", help=f"fail without these, such as {','.join(versions[:2])}"
     )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="test N versions at the same time (default: 1)"
+    )
     return parser
 
 
@@ -39,7 +43,11 @@ def chosen(
 
 
 def check_all(
-    what: str, versions: Sequence[str], required: Collection[str], check: Callable[[str], tuple[str, PytestRun]]
+    what: str,
+    versions: Sequence[str],
+    required: Collection[str],
+    check: Callable[[str], tuple[str, PytestRun]],
+    jobs: int = 1,
 ) -> int:
     """Test each version, print a line for it and return the exit code.
 
@@ -48,24 +56,29 @@ def check_all(
         versions: What to test, in this order.
         required: Those that must be available.
         check: Returns the exact version with its origin, and the result.
+        jobs: How many versions to test at the same time.
     """
     failed = sorted(set(required) - set(versions))
     for version in failed:
         print(f"{what} {version}: FAILED: required, but not selected", flush=True)
-    for version in versions:
-        try:
-            exact, run = check(version)
-        except NotAvailable as error:
-            missing = version in required
-            print(f"{what} {version}: {'FAILED: ' if missing else ''}not available here: {error}", flush=True)
-            failed += [version] if missing else []
-            continue
-        except SetupFailed as error:
-            print(f"{what} {version}: FAILED: {error}", flush=True)
-            failed.append(version)
-            continue
-        print(f"{what} {exact}: {'' if run.ok else 'FAILED: '}{run.summary}", flush=True)
-        if not run.ok:
-            failed.append(version)
-            print("\n".join(run.output.splitlines()[-_SHOWN_LINES:]), file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        results = [(version, pool.submit(check, version)) for version in versions]
+        for version, result in results:
+            line, ok = _line(version, result, is_required=version in required)
+            print(f"{what} {line}", flush=True)
+            failed += [] if ok else [version]
     return 1 if failed else 0
+
+
+def _line(version: str, result: Future[tuple[str, PytestRun]], *, is_required: bool) -> tuple[str, bool]:
+    """Return a version's line, and whether it passed or may be missing."""
+    try:
+        exact, run = result.result()
+    except NotAvailable as error:
+        return f"{version}: {'FAILED: ' if is_required else ''}not available here: {error}", not is_required
+    except SetupFailed as error:
+        return f"{version}: FAILED: {error}", False
+    if run.ok:
+        return f"{exact}: {run.summary}", True
+    print("\n".join(run.output.splitlines()[-_SHOWN_LINES:]), file=sys.stderr, flush=True)
+    return f"{exact}: FAILED: {run.summary}", False

@@ -6,6 +6,7 @@
 import os
 import platform
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ import tailrace as tr
 from tailrace.testing import run
 
 PYTHON = os.environ.get("TAILRACE_SMOKE_PYTHON", platform.python_version())
-PAYMENTS = [{"id": n, "card": f"c{n % 3}", "amount": float(n)} for n in range(60)]
+PAYMENTS: list[dict[str, Any]] = [{"id": n, "card": f"c{n % 3}", "amount": float(n)} for n in range(60)]
 
 
 def score(payments: DataFrame) -> DataFrame:

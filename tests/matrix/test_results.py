@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -101,6 +102,17 @@ def test_what_is_missing_fails_if_it_is_required(
 
     assert check_all("Java", ["1"], required, check) == exit_code
     assert capsys.readouterr().out.splitlines() == [line]
+
+
+def test_jobs_run_at_the_same_time_and_lines_keep_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def check(version: str) -> tuple[str, PytestRun]:
+        both.wait()
+        return version, PASSED
+
+    assert check_all("Java", ["2", "1"], [], check, jobs=2) == 0
+    assert capsys.readouterr().out.splitlines() == ["Java 2: 3 passed, 1 s", "Java 1: 3 passed, 1 s"]
 
 
 def test_a_required_version_that_is_not_selected_fails() -> None:
