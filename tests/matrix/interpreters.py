@@ -107,7 +107,7 @@ def fetch_interpreter(version: str, lock_file: Path = LOCK_FILE) -> Interpreter:
     home = folder / build.file_name.removesuffix(".jar")
     executable = home / "bin" / f"python{version}"
     try:
-        with exclusive(folder / "lock", on_wait=_say_waiting):
+        with exclusive(folder / "lock", on_wait=lambda _holder: None):
             if not executable.is_file():
                 java = ensure_java(_say)
                 cache = JarCache(folder / "jars", (build,), fetch=_fetch)
@@ -201,7 +201,3 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, _progress: ivy.Progres
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _say_waiting(holder: str) -> None:
-    _say(f"Process {holder} is fetching a Python, waiting for it.")

@@ -62,7 +62,7 @@ def _ensure_runtime(lock: Path, exact: str) -> Path:
     folder = cache_dir() / "matrix" / "javas"
     installed = folder / exact
     try:
-        with exclusive(folder / "lock", on_wait=_say_waiting):
+        with exclusive(folder / "lock", on_wait=lambda _holder: None):
             if not installed.is_dir():
                 with staging(folder) as made:
                     _install(lock, made)
@@ -91,10 +91,6 @@ def _install(lock: Path, target: Path) -> None:
     if done.returncode != 0:
         _say(done.stdout)
         raise NotAvailable("pip cannot install it")
-
-
-def _say_waiting(holder: str) -> None:
-    _say(f"Process {holder} installs a Java, waiting for it.")
 
 
 def _say(text: str) -> None:
