@@ -195,16 +195,17 @@ def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(
     assert "only micro-batch may go on" in format_old.checkpoint
 
 
-def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources) -> None:
+def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources, tmp_path: Path) -> None:
     """For every query of the corpus that real time refuses."""
     wrong = []
     advised = 0
     for case in cases():
         if case.verdict == "runs":
             continue
-        fixes = [each.fix for each in tr.check(writer_of(case, sources)).findings if "microbatch" in each.fix]
+        found = tr.check(writer_of(case, sources), checkpoint=tmp_path).findings
+        fixes = [each.fix for each in found if "microbatch" in each.fix]
         advised += bool(fixes)
-        if fixes and not tr.check(writer_of(case, sources), "microbatch").ok:
+        if fixes and not tr.check(writer_of(case, sources), "microbatch", checkpoint=tmp_path).ok:
             wrong.append((case.name, fixes))
     assert wrong == []
     assert advised >= 10

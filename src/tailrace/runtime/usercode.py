@@ -39,19 +39,15 @@ def _place(raised: BaseException) -> str:
     """The innermost line of the user's own: not Tailrace's, not a library's."""
     if isinstance(raised, SyntaxError) and raised.filename:
         return f" at {raised.filename} line {raised.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(raised.__traceback__)
-        if not is_librarys(frame.filename) and not _is_ours(frame.filename)
-    ]
+    frames = [frame for frame in traceback.extract_tb(raised.__traceback__) if is_users(frame.filename)]
     if not frames:
         return ""
     return f" at {frames[-1].filename} line {frames[-1].lineno} in {frames[-1].name}"
 
 
-def _is_ours(filename: str) -> bool:
-    """Whether a file is part of this package, or no file at all."""
-    return filename.startswith("<") or Path(filename).is_relative_to(_OURS)
+def is_users(filename: str) -> bool:
+    """Whether a file is the user's own: not a library's, not part of this package, and a file at all."""
+    return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
 
 
 def _first_line(raised: BaseException) -> str:
