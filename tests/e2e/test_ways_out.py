@@ -14,8 +14,10 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace import engine
+from tailrace.errors import UserCodeFailed
 from tailrace.preflight import checks
 from tailrace.preflight.finding import Severity
+from tailrace.runtime.usercode import user_code
 
 MINIMUM = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 ONLY_IN_A_CLUSTER = {"EXECUTORS_MISSING"}
@@ -308,6 +310,12 @@ REWRITES = {
         lambda s: banded(s.events(), ranges(s), key=True),
     ),
 }
+
+
+def test_spark_refuses_a_pivot_without_values_in_these_words(sources: Sources) -> None:
+    with pytest.raises(UserCodeFailed) as refused, user_code("the function"):
+        sources.events().groupBy("id").pivot("key").agg(F.sum("amount"))
+    assert "F.sum(F.when(" in refused.value.fix
 
 
 @pytest.mark.parametrize("name", REWRITES)

@@ -70,7 +70,7 @@ def _function_failed(name: str, found: re.Match[str], text: str) -> TailraceErro
     on = f" on record {record}" if record else ""
     return UserCodeFailed(
         f"function {function} of query {name!r} failed{on}{_users_place(trace)}: {_WHERE.sub('', message)}",
-        fix="mend that line, or let the pipeline go on without such records: python_errors='dead-letter'",
+        fix="fix that line, or let the pipeline go on without such records: python_errors='dead-letter'",
         detail=text,
     )
 
@@ -85,7 +85,7 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     )
     return UserCodeFailed(
         f"a Python function of query {name!r} raised an exception{place}: {message.strip()}",
-        fix="mend that line; --verbose shows the whole stack trace",
+        fix="fix that line; --verbose shows the whole stack trace",
         detail=text,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tailrace.errors import TailraceError, UserCodeFailed
 from tailrace.functions.failures import is_librarys
+from tailrace.preflight.checks.query_refused import PIVOT_INSTEAD
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -30,7 +31,7 @@ def user_code(what: str) -> Iterator[None]:
     except Exception as raised:
         raise UserCodeFailed(
             f"{what} raised {type(raised).__name__}{_place(raised)}: {_first_line(raised)}",
-            fix="mend that line; --verbose shows the whole stack trace",
+            fix=_fix(raised),
             detail="".join(traceback.format_exception(raised)),
         ) from raised
 
@@ -48,6 +49,13 @@ def _place(raised: BaseException) -> str:
 def is_users(filename: str) -> bool:
     """Whether a file is the user's own: not a library's, not part of this package, and a file at all."""
     return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
+
+
+def _fix(raised: BaseException) -> str:
+    # Spark refuses a pivot without a list of values while the query is written, long before the checks.
+    if str(raised).startswith("pivot is not supported on a streaming"):
+        return PIVOT_INSTEAD
+    return "fix that line; --verbose shows the whole stack trace"
 
 
 def _first_line(raised: BaseException) -> str:

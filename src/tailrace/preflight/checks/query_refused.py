@@ -40,9 +40,8 @@ def _rule(sentence: str, title: str, instead: str = "", *operators: str) -> Rule
     return Rule(re.compile(sentence), title, instead or FAMILIES[operators[0]].instead, operators)
 
 
-_PIVOT = (
-    "pivot cannot run on a stream",
-    "one aggregate with a column for each value: F.sum(F.when(F.col('kind') == 'a', F.col('amount'))).alias('a')",
+PIVOT_INSTEAD = (
+    "one aggregate with a column for each value: F.sum(F.when(F.col('kind') == 'a', F.col('amount'))).alias('a')"
 )
 _TWO_AGGREGATES = r"Detected pattern of possible 'correctness' issue"
 _BOTH_SIDES = "union both sides with a column that names the side, and aggregate by the key"
@@ -121,5 +120,7 @@ def check(query: Query) -> Iterator[Finding]:
 def _rule_of(refusal: Refusal, query: Query) -> Rule | None:
     found = next((rule for rule in _RULES if rule.sentence.search(refusal.message)), None)
     if found is not None and query.pivots and found.sentence.pattern == _TWO_AGGREGATES:
-        return _rule(_TWO_AGGREGATES, *_PIVOT)  # Spark plans a pivot as two aggregates
+        return _rule(
+            _TWO_AGGREGATES, "pivot cannot run on a stream", PIVOT_INSTEAD
+        )  # Spark plans a pivot as two aggregates
     return found
