@@ -190,25 +190,23 @@ class Context:
 
 
 @pytest.mark.parametrize("name", ["taken_module", "__main__", "colorsys"])
-def test_a_file_does_not_replace_another_module(here: Path, name: str) -> None:
-    other = sys.modules.get(name) or ModuleType(name)
-    if name != "colorsys":  # of Python's own, and not imported yet
-        sys.modules[name] = other
-    try:
-        write(
-            here,
-            f"{name}.py",
-            "def decide(frame):\n    return frame\n" + definition("x").replace("lambda frame: frame", "decide"),
-        )
-        transform = load_pipeline(f"{name}.py").transform
-        assert sys.modules.get(name) is (other if name != "colorsys" else None)
-        assert getattr(sys.modules[transform.__module__], transform.__name__) is transform
-        pickled = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
-        del sys.modules[transform.__module__]  # as in a worker, which cannot import it by that name
-        assert cloudpickle.loads(pickled)("rows") == "rows"
-    finally:
-        if name == "taken_module":
-            del sys.modules[name]
+def test_a_file_does_not_replace_another_module(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name == "colorsys":
+        monkeypatch.delitem(sys.modules, name, raising=False)  # Python's own, and not imported yet
+    else:
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
+    other = sys.modules.get(name)
+    write(
+        here,
+        f"{name}.py",
+        "def decide(frame):\n    return frame\n" + definition("x").replace("lambda frame: frame", "decide"),
+    )
+    transform = load_pipeline(f"{name}.py").transform
+    assert sys.modules.get(name) is other
+    assert getattr(sys.modules[transform.__module__], transform.__name__) is transform
+    pickled = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
+    del sys.modules[transform.__module__]  # as in a worker, which cannot import it by that name
+    assert cloudpickle.loads(pickled)("rows") == "rows"
 
 
 def test_the_same_file_may_be_loaded_again(here: Path) -> None:
