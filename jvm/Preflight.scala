@@ -8,15 +8,16 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import org.json4s.JsonAST.{JArray, JBool, JDouble, JField, JInt, JNull, JObject, JString, JValue}
+import org.json4s.JsonAST.{JArray, JBool, JDouble, JField, JInt, JNull, JObject, JString}
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.{SparkIllegalArgumentException, SparkThrowable}
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.ExtendedAnalysisException
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Add, CreateNamedStruct, Literal, PythonUDF}
-import org.apache.spark.sql.catalyst.plans.logical.{EventTimeWatermark, LogicalPlan}
+import org.apache.spark.sql.catalyst.expressions.{Add, Attribute, CreateNamedStruct, Literal, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst
+import org.apache.spark.sql.catalyst.plans.logical.{EventTimeWatermark, LogicalPlan, Sort}
 import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.catalyst.trees.Origin
@@ -24,12 +25,14 @@ import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, Table, TableCapability, TableProvider}
 import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, SparkDataStream, SupportsAdmissionControl, SupportsRealTimeMode}
-import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, SparkPlan}
-import org.apache.spark.sql.execution.datasources.DataSource
+import org.apache.spark.sql.errors.QueryCompilationErrors
+import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, SortExec, SparkPlan}
+import org.apache.spark.sql.execution.datasources.{DataSource, FileFormat}
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
-import org.apache.spark.sql.execution.exchange.{REPARTITION_BY_NUM, ShuffleExchangeExec}
+import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, REPARTITION_BY_NUM, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.python.tailrace.Functions
-import org.apache.spark.sql.execution.streaming.operators.stateful.WatermarkSupport
+import org.apache.spark.sql.execution.streaming.operators.stateful.{StreamingDeduplicateWithinWatermarkExec, WatermarkSupport}
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.{StreamingSymmetricHashJoinExec, StreamingSymmetricHashJoinHelper}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, RealTimeModeAllowlist, StreamingRelation, WatermarkPropagator}
@@ -66,6 +69,7 @@ object Preflight {
   /**
    * @param frame what is written
    * @param outputMode append, update or complete
+   * @param microbatchMode the output mode that the query would have in micro-batch
    * @param sink the sink's format, null where there is none yet
    * @param sinkOptions its options
    * @param intervalMs how long a real-time batch lasts; 0 means micro-batch
@@ -76,19 +80,25 @@ object Preflight {
   def examine(
       frame: DataFrame,
       outputMode: String,
+      microbatchMode: String,
       sink: String,
       sinkOptions: java.util.Map[String, String],
       intervalMs: Long,
       ask: Boolean,
       starts: java.util.List[String]): String = {
-    val examined = new Examined(
-      frame.asInstanceOf[Dataset[_]], InternalOutputModes(outputMode), intervalMs, ask, starts.asScala.toSeq)
-    if (sink != null) {
-      examined.sink(sink, sinkOptions.asScala.toMap)
+    val rows = frame.asInstanceOf[Dataset[_]]
+    def look(mode: String, intervalMs: Long, ask: Boolean, starts: Seq[String]): Examined = {
+      val examined = new Examined(rows, InternalOutputModes(mode), intervalMs, ask, starts)
+      if (sink != null) {
+        examined.sink(sink, sinkOptions.asScala.toMap)
+      }
+      examined.analysis()
+      examined.plan()
+      examined
     }
-    examined.analysis()
-    examined.plan()
-    compact(render(examined.told))
+    val examined = look(outputMode, intervalMs, ask, starts.asScala.toSeq)
+    val inMicrobatch = if (intervalMs > 0) look(microbatchMode, 0L, ask = false, Nil) else examined
+    compact(render(examined.told.merge(JObject(JField("microbatch", JBool(inMicrobatch.accepted))))))
   }
 
   private class Examined(
@@ -108,11 +118,15 @@ object Preflight {
     private val tasks = mutable.ArrayBuffer.empty[String]
     private val opened = mutable.ArrayBuffer.empty[SparkDataStream]
 
-    def told: JValue = JObject(
+    /** Whether nothing was refused. */
+    def accepted: Boolean = refusals.isEmpty && violations.isEmpty
+
+    def told: JObject = JObject(
       JField("refusals", JArray(refusals.toList)),
       JField("tasks", JArray(tasks.map(JString(_)).toList)),
       JField("calls", JArray(calls.map(call => JObject(place(call))).toList)),
       JField("windows_s", JArray(windows.map(JDouble(_)).toList)),
+      JField("pivots", JBool(pivots)),
       JField("plan", planned.map(node).getOrElse(JNull)))
 
     /** The user's DataFrame calls that are known, the last first: the optimizer may move a node and forget its own. */
@@ -127,6 +141,10 @@ object Preflight {
       }).flatten
     }.flatten.distinct
 
+    /** Whether the query pivots: Spark makes two aggregates of that, and refuses the second in its own words. */
+    private def pivots: Boolean =
+      analyzed.exists(_.expressions.exists(_.exists(_.isInstanceOf[PivotFirst])))
+
     /** A sink that takes no rows one by one, or is not on Spark's list, or does not take these rows. */
     def sink(format: String, options: Map[String, String]): Unit = noting(Origin()) {
       sinkTable(format, options) match {
@@ -138,7 +156,11 @@ object Preflight {
             val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, asked)
             table.newWriteBuilder(write).build().toStreaming
           }
-        case None if format == "foreach" || !realTime => ()
+        case None if !realTime =>
+          if (isFile(format) && outputMode != OutputMode.Append()) {
+            throw QueryCompilationErrors.dataSourceOutputModeUnsupportedError(format, outputMode)
+          }
+        case None if format == "foreach" => ()
         case None =>
           throw new SparkIllegalArgumentException(
             errorClass = "STREAMING_REAL_TIME_MODE.SINK_NOT_SUPPORTED",
@@ -304,6 +326,12 @@ object Preflight {
         }
     }
 
+    /** Whether a sink writes files: it takes append mode alone, and to make it would make its folder. */
+    private def isFile(format: String): Boolean = !Set("memory", "foreach", "foreachBatch")(format) && {
+      val found = DataSource.lookupDataSource(format, spark.sessionState.conf)
+      classOf[FileDataSourceV2].isAssignableFrom(found) || classOf[FileFormat].isAssignableFrom(found)
+    }
+
     private def noting(origin: Origin)(step: => Unit): Unit =
       try step
       catch { case NonFatal(refused) => refuse(refused, origin) }
@@ -346,6 +374,7 @@ object Preflight {
           JField("fixed", JBool(exchange.exists(_.shuffleOrigin == REPARTITION_BY_NUM))),
           JField("bounded", JBool(isBounded(plan))),
           JField("refused", JBool(isViolation(plan))),
+          JField("implied", JBool(isImplied(plan))),
           JField("functions", JArray(functionsOf(plan).map(JString(_)).toList)),
           JField("path", JString(carried.map(_.path).getOrElse(""))),
           JField("children", JArray(plan.children.map(node).toList)))
@@ -385,12 +414,28 @@ object Preflight {
       refused && violations(plan.getClass.getName) && plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
     }
 
-    /** Whether the state of an operator is dropped some time: one of its keys has a watermark. */
+    /** Whether Spark added a node for what another operator requires: no call of the user's stands for it. */
+    private def isImplied(plan: SparkPlan): Boolean = plan match {
+      case sort: SortExec => !sort.logicalLink.exists(_.isInstanceOf[Sort])
+      case shuffle: ShuffleExchangeExec => shuffle.shuffleOrigin == ENSURE_REQUIREMENTS
+      case _ => false
+    }
+
+    /** Whether the watermark removes an operator's state. */
     private def isBounded(plan: SparkPlan): Boolean = plan match {
-      case stateful: WatermarkSupport =>
-        stateful.keyExpressions.exists(_.metadata.contains(EventTimeWatermark.delayKey))
+      // Each key is kept until the watermark passes the time of its first row.
+      case within: StreamingDeduplicateWithinWatermarkExec => within.child.output.exists(hasWatermark)
+      case join: StreamingSymmetricHashJoinExec =>
+        // With any watermark: whether there is a predicate depends on the columns and the condition alone.
+        val removed = StreamingSymmetricHashJoinHelper.getStateWatermarkPredicates(
+          join.left.output, join.right.output, join.leftKeys, join.rightKeys, join.condition.full,
+          Some(0L), Some(0L), useFirstEventTimeColumn = true)
+        removed.left.isDefined && removed.right.isDefined
+      case stateful: WatermarkSupport => stateful.keyExpressions.exists(hasWatermark)
       case _ => true
     }
+
+    private def hasWatermark(column: Attribute): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
     /** The user's call and its line, where one was recorded. */
     private def place(origin: Origin): List[JField] = {

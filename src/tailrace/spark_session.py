@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql import utils as pyspark_utils
 
 from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused, TailraceError
 from tailrace.toolchain import (
@@ -108,6 +109,40 @@ def unlent_session(
     spark = _new_session(wanted, announce or (lambda _: None))
     _unlent = spark.sparkContext
     return spark
+
+
+@contextlib.contextmanager
+def spark_on_demand() -> Iterator[None]:
+    """Let PySpark start a Spark of Tailrace's own when code needs one, while this lasts.
+
+    PySpark needs it for a type in text, as in ``@udf("double")``, also where a module is only imported.
+    """
+    active = pyspark_utils.get_active_spark_context
+    starting = threading.Lock()
+
+    def started() -> SparkContext:
+        # PySpark may ask while the context is being made.
+        if not has_context() and starting.acquire(blocking=False):
+            try:
+                unlent_session()
+            finally:
+                starting.release()
+        return active()
+
+    _replace_in_pyspark(active, started)
+    try:
+        yield
+    finally:
+        _replace_in_pyspark(started, active)
+
+
+def _replace_in_pyspark(old: Callable[[], SparkContext], new: Callable[[], SparkContext]) -> None:
+    """Replace the function by which PySpark finds its context, under each name that its modules have for it."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "pyspark":
+            for key in ("get_active_spark_context", "_get_active_spark_context"):
+                if vars(module).get(key) is old:
+                    setattr(module, key, new)
 
 
 def lend_context() -> None:

@@ -72,7 +72,7 @@ def test_any_bytes_and_headers_are_shown(kafka: Kafka, env: dict[str, str], tmp_
     producer.produce(topic, None, key=b"gone")
     assert producer.flush(20) == 0
     lines = done(tailrace("broker", "read", topic, "--headers", cwd=tmp_path, env=env)).stdout
-    assert lines == "\\xfe\t\\xff\\nx\ta=1\ta=\\xfd\tnone=\ngone\t\n"
+    assert lines == "\\xfe\t\\xff\\nx\ta=1\ta=\\xfd\tnone\ngone\t\n"
     objects = done(tailrace("broker", "read", topic, "--json", cwd=tmp_path, env=env)).stdout.splitlines()
     odd, gone = map(json.loads, objects)
     assert odd == {

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 from conftest import Kafka
-from corpus import Sources
+from corpus import Case, Sources, cases
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace import engine
+from tailrace.errors import UserCodeFailed
 from tailrace.preflight import checks
+from tailrace.preflight.finding import Severity
+from tailrace.runtime.usercode import user_code
 
 MINIMUM = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 ONLY_IN_A_CLUSTER = {"EXECUTORS_MISSING"}
@@ -191,3 +195,174 @@ def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(
     format_old = tr.check(ours, "microbatch", checkpoint=tmp_path / "theirs", **asked)
     assert "CHECKPOINT_FORMAT_OLD" not in {each.code for each in format_old.findings}
     assert "only micro-batch may go on" in format_old.checkpoint
+
+
+def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources, tmp_path: Path) -> None:
+    """For every query of the corpus that real time refuses."""
+    wrong = []
+    advised = 0
+    for case in cases():
+        if case.verdict == "runs":
+            continue
+        found = tr.check(writer_of(case, sources), checkpoint=tmp_path).findings
+        fixes = [each.fix for each in found if "microbatch" in each.fix]
+        advised += bool(fixes)
+        if fixes and not tr.check(writer_of(case, sources), "microbatch", checkpoint=tmp_path).ok:
+            wrong.append((case.name, fixes))
+    assert wrong == []
+    assert advised >= 10
+
+
+def writer_of(case: Case, sources: Sources) -> Any:
+    made = case.build(sources)
+    writer = kafka_writer(sources, made) if isinstance(made, DataFrame) else made
+    return writer.outputMode(case.output_mode)
+
+
+def test_an_append_query_may_run_in_microbatch_where_update_may_not(sources: Sources) -> None:
+    limited = sources.events().limit(5)
+    fixes = {
+        mode: [each.fix for each in tr.check(kafka_writer(sources, limited).outputMode(mode)).findings]
+        for mode in ("append", "update")
+    }
+    assert any("--mode microbatch" in fix for fix in fixes["append"])
+    assert not any("--mode microbatch" in fix for fix in fixes["update"])
+
+
+def session_windows(s: Sources) -> Any:
+    return s.events().withWatermark("time", "1 minute").groupBy(F.session_window("time", "5 minutes"), "key").count()
+
+
+def newest(s: Sources) -> Any:
+    ranked = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("time")))
+    return s.events().withColumn("rank", ranked).where("rank = 1")
+
+
+def pivoted(s: Sources) -> Any:
+    return s.events().groupBy("id").pivot("key", ["a", "b"]).agg(F.sum("amount"))
+
+
+def unpivoted(s: Sources) -> Any:
+    sums = [F.sum(F.when(F.col("key") == name, F.col("amount"))).alias(name) for name in ("a", "b")]
+    return s.events().groupBy("id").agg(*sums)
+
+
+def ranges(s: Sources) -> DataFrame:
+    return s.spark.createDataFrame(
+        [(0, 5, "low"), (5, 10, "high"), (8, 20, "both")], "low long, high long, band string"
+    )
+
+
+def banded(events: DataFrame, table: DataFrame, *, key: bool) -> DataFrame:
+    """Every event with its bands, by a range alone or beside a constant key."""
+    condition = (events.id >= table.low) & (events.id < table.high)
+    if key:
+        condition = (F.hash(events.id) % 1 == F.hash(table.low) % 1) & condition
+    return events.join(F.broadcast(table), condition, "left")
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """An operation that no mode runs, how it is reported, and what is advised instead."""
+
+    bad: Callable[[Sources], Any]
+    title: str
+    fix: str
+    good: Callable[[Sources], Any]
+
+
+REWRITES = {
+    "a distinct count": Rewrite(
+        lambda s: s.events().groupBy("key").agg(F.countDistinct("id")),
+        "a distinct aggregate cannot run",
+        "F.size(F.collect_set('id'))",
+        lambda s: s.events().groupBy("key").agg(F.size(F.collect_set("id"))),
+    ),
+    "a pivot": Rewrite(
+        pivoted,
+        "pivot cannot run",
+        "F.sum(F.when(F.col('kind') == 'a', F.col('amount'))).alias('a')",
+        unpivoted,
+    ),
+    "a session window": Rewrite(
+        session_windows,
+        "a session window cannot run in real time",
+        "F.window('time', '5 minutes')",
+        lambda s: windowed(s, "5 minutes"),
+    ),
+    "a window function": Rewrite(
+        newest,
+        "a window function (over) cannot run in real time",
+        "F.max_by(F.struct('*'), 'time')",
+        lambda s: s.events().groupBy("key").agg(F.max_by(F.struct("*"), "time")),
+    ),
+    "a sort": Rewrite(lambda s: s.events().orderBy("id"), "a sort cannot run", "sort where", lambda s: s.events()),
+    "a function on groups": Rewrite(
+        lambda s: s.events().groupBy("key").applyInPandas(lambda group: group, s.events().schema),
+        "applyInPandas cannot run",
+        "groupBy with built-in aggregates",
+        lambda s: s.events().groupBy("key").count(),
+    ),
+    "a join without an equal key": Rewrite(
+        lambda s: banded(s.events(), ranges(s), key=False),
+        "a join without an equal key cannot run",
+        "F.hash(events.id) % 1 == F.hash(table.low) % 1",
+        lambda s: banded(s.events(), ranges(s), key=True),
+    ),
+}
+
+
+def test_spark_refuses_a_pivot_without_values_in_these_words(sources: Sources) -> None:
+    with pytest.raises(UserCodeFailed) as refused, user_code("the function"):
+        sources.events().groupBy("id").pivot("key").agg(F.sum("amount"))
+    assert "F.sum(F.when(" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_what_is_refused_is_called_by_its_name_and_its_rewrite_runs(name: str, sources: Sources) -> None:
+    rewrite = REWRITES[name]
+    (finding,) = errors_of(rewrite.bad(sources))
+    assert rewrite.title in finding.title
+    assert rewrite.fix in finding.fix
+    assert errors_of(rewrite.good(sources)) == []
+
+
+def errors_of(frame: DataFrame) -> list[Any]:
+    return [each for each in tr.check(frame).findings if each.severity is Severity.ERROR]
+
+
+def test_a_constant_key_keeps_what_a_range_join_gives(spark: SparkSession, sources: Sources) -> None:
+    events = spark.createDataFrame([(1,), (8,), (9,), (99,), (None,)], "id long")
+    table = ranges(sources).union(spark.createDataFrame([(None, 3, "open")], "low long, high long, band string"))
+    rows = {key: sorted(map(str, banded(events, table, key=key).collect())) for key in (False, True)}
+    assert rows[True] == rows[False]
+    assert len(rows[True]) == 7, "one in low, two in high and both, two without a band"
+
+
+def joined(s: Sources, *, watermarks: bool, condition: str) -> Any:
+    left, right = (
+        (frame.withWatermark("time", "1 minute") if watermarks else frame).alias(name)
+        for name, frame in (("l", s.events()), ("r", s.events(s.other)))
+    )
+    return left.join(right, F.expr(condition)).select("l.id")
+
+
+IN_RANGE = "l.id = r.id and r.time between l.time and l.time + interval 1 minute"
+
+
+@pytest.mark.parametrize(
+    ("build", "unbounded"),
+    [
+        (lambda s: joined(s, watermarks=False, condition="l.id = r.id"), True),
+        (lambda s: joined(s, watermarks=True, condition="l.id = r.id"), True),
+        (lambda s: joined(s, watermarks=True, condition=IN_RANGE), False),
+        (lambda s: joined(s, watermarks=True, condition="l.id = r.id and l.time = r.time"), False),
+        (lambda s: s.events().withWatermark("time", "1 minute").dropDuplicatesWithinWatermark(["id"]), False),
+        (lambda s: s.events().withWatermark("time", "1 minute").dropDuplicates(["id"]), True),
+    ],
+    ids=["join", "join without a range", "join in a range", "join on the time", "within watermark", "dropDuplicates"],
+)
+def test_state_is_unbounded_where_no_watermark_removes_it(
+    build: Callable[[Sources], Any], unbounded: bool, sources: Sources, tmp_path: Path
+) -> None:
+    assert ("STATE_UNBOUNDED" in codes(Way(build, MICROBATCH), sources, tmp_path)) is unbounded

@@ -67,6 +67,12 @@ def top_levels() -> set[str]:
     return {layer_of(path) for path in source_files()} - {"__init__", "__main__"}
 
 
+def layered_files() -> list[Path]:
+    found = [path for path in source_files() if layer_of(path) in RANK]
+    assert found
+    return found
+
+
 def layers_imported(path: Path) -> set[str]:
     parts = (name.split(".") for name in imported_modules(tree_of(path)))
     return {part[1] for part in parts if part[0] == "tailrace" and len(part) > 1 and part[1] in RANK}
@@ -76,21 +82,29 @@ def test_every_module_is_in_a_layer_and_every_layer_exists() -> None:
     assert top_levels() == set(RANK)
 
 
-@pytest.mark.parametrize("path", [path for path in source_files() if layer_of(path) in RANK], ids=name_of)
-def test_a_module_imports_only_what_is_below_it(path: Path) -> None:
-    own = layer_of(path)
-    wrong = {other for other in layers_imported(path) - {own} if RANK[other] <= RANK[own]}
-    assert not wrong, f"{name_of(path)} ({own}) imports {sorted(wrong)}, which is not below it"
+def test_modules_import_only_what_is_below_them() -> None:
+    offenders = [
+        f"{name_of(path)} imports {other}"
+        for path in layered_files()
+        for other in sorted(layers_imported(path) - {layer_of(path)})
+        if RANK[other] <= RANK[layer_of(path)]
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
-@pytest.mark.parametrize("path", [path for path in source_files() if layer_of(path) in RANK], ids=name_of)
-def test_only_what_is_above_the_runtime_imports_the_package_itself(path: Path) -> None:
-    assert "tailrace" not in set(imported_modules(tree_of(path))) or RANK[layer_of(path)] < ROOT_RANK
+def test_only_what_is_above_the_runtime_imports_the_package_itself() -> None:
+    below = [path for path in layered_files() if RANK[layer_of(path)] >= ROOT_RANK]
+    offenders = [name_of(path) for path in below if "tailrace" in set(imported_modules(tree_of(path)))]
+    assert not offenders, "\n".join(offenders)
 
 
-@pytest.mark.parametrize("path", source_files(), ids=name_of)
-def test_imports_are_absolute(path: Path) -> None:
-    assert not [name for name in imported_modules(tree_of(path)) if name.startswith(".")]
+def test_imports_are_absolute() -> None:
+    offenders = [
+        name_of(path)
+        for path in source_files()
+        if any(name.startswith(".") for name in imported_modules(tree_of(path)))
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
 def test_the_package_itself_imports_only_definitions_and_names_the_rest_lazily() -> None:
@@ -108,15 +122,20 @@ def test_python_m_tailrace_is_the_command_line_and_nothing_else() -> None:
     assert set(imported_modules(tree_of(PACKAGE / "__main__.py"))) == {"tailrace.cli"}
 
 
-@pytest.mark.parametrize("path", [path for path in source_files() if layer_of(path) not in JVM_DOORS], ids=name_of)
-def test_only_two_modules_touch_the_jvm(path: Path) -> None:
-    nodes = list(ast.walk(tree_of(path)))
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    assert not (attributes | words) & JVM_ATTRIBUTES
-    py4j = {name for name in imported_modules(tree_of(path)) if name.split(".")[0] == "py4j"}
-    # A running query may find the JVM gone; py4j's own error is the only word for it.
-    assert py4j <= ({"py4j.protocol"} if name_of(path) in JVM_MAY_BE_GONE else set())
+def test_only_two_modules_touch_the_jvm() -> None:
+    offenders = []
+    for path in source_files():
+        if layer_of(path) in JVM_DOORS:
+            continue
+        nodes = list(ast.walk(tree_of(path)))
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        py4j = {name for name in imported_modules(tree_of(path)) if name.split(".")[0] == "py4j"}
+        # A running query may find the JVM gone; py4j's own error is the only word for it.
+        allowed = {"py4j.protocol"} if name_of(path) in JVM_MAY_BE_GONE else set()
+        used = ((attributes | words) & JVM_ATTRIBUTES) | (py4j - allowed)
+        offenders += [f"{name_of(path)} uses {name}" for name in sorted(used)]
+    assert not offenders, "\n".join(offenders)
 
 
 @pytest.mark.parametrize("name", sorted(JVM_MAY_BE_GONE))
@@ -125,15 +144,17 @@ def test_the_runtime_takes_nothing_but_an_error_from_py4j(name: str) -> None:
     assert [alias.name for node in imports if node.module == "py4j.protocol" for alias in node.names] == ["Py4JError"]
 
 
-@pytest.mark.parametrize("path", [path for path in source_files() if layer_of(path) == "latency"], ids=name_of)
-def test_latency_is_pure(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported_modules(tree_of(path))} & EFFECTS
-    called = {
-        node.func.id
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not called & {"open", "print", "input", "exec", "eval", "__import__"}
+def test_latency_is_pure() -> None:
+    offenders = []
+    files = [path for path in source_files() if layer_of(path) == "latency"]
+    assert files
+    for path in files:
+        imported = {name.split(".")[0] for name in imported_modules(tree_of(path))}
+        calls = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+        called = {function.id for function in calls if isinstance(function, ast.Name)}
+        used = (imported & EFFECTS) | (called & {"open", "print", "input", "exec", "eval", "__import__"})
+        offenders += [f"{name_of(path)} uses {name}" for name in sorted(used)]
+    assert not offenders, "\n".join(offenders)
 
 
 def test_the_walk_sees_imports_wherever_they_hide() -> None:

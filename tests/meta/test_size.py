@@ -2,8 +2,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from .source import name_of, source_files, tree_of
 
 MOST_LINES = 500
@@ -24,22 +22,30 @@ def lines_without_docstring(function: Function) -> int:
     return total - ((first.end_lineno or first.lineno) - first.lineno + 1)
 
 
-@pytest.mark.parametrize("path", source_files(), ids=name_of)
-def test_a_file_is_about_one_thing(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def test_files_are_short() -> None:
+    sizes = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in source_files()}
+    offenders = [f"{name}: {lines} lines" for name, lines in sizes.items() if lines > MOST_LINES]
+    assert not offenders, "\n".join(offenders)
 
 
-@pytest.mark.parametrize("path", source_files(), ids=name_of)
-def test_a_function_fits_on_a_screen(path: Path) -> None:
-    long = {
-        each.name: size for each in functions(path) if (size := lines_without_docstring(each)) > MOST_FUNCTION_LINES
-    }
-    assert not long
+def test_functions_fit_on_a_screen() -> None:
+    offenders = [
+        f"{name_of(path)}: {each.name}, {lines_without_docstring(each)} lines"
+        for path in source_files()
+        for each in functions(path)
+        if lines_without_docstring(each) > MOST_FUNCTION_LINES
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
-@pytest.mark.parametrize("path", source_files(), ids=name_of)
-def test_a_function_says_what_it_returns(path: Path) -> None:
-    assert not [f"{each.name}, line {each.lineno}" for each in functions(path) if each.returns is None]
+def test_functions_declare_what_they_return() -> None:
+    offenders = [
+        f"{name_of(path)}: {each.name}, line {each.lineno}"
+        for path in source_files()
+        for each in functions(path)
+        if each.returns is None
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
 def test_a_docstring_does_not_count() -> None:

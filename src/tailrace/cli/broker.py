@@ -144,7 +144,9 @@ def read(
     ] = None,
     starting: Annotated[Literal["earliest", "latest"], typer.Option("--from", help="Where to begin.")] = "earliest",
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", help="Print the headers, too, as name=value.")] = False,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Print the headers, too, as name=value; a null value as the name alone.")
+    ] = False,
     bootstrap_servers: BootstrapServers = None,
     json: Annotated[bool, typer.Option("--json", help="Print each record as a JSON object on a line.")] = False,
     verbose: Verbose = False,
@@ -207,7 +209,7 @@ def _print_line(record: "TopicRecord", *, headers: bool) -> None:
 
     fields = [as_text(record.key) or "", as_text(record.value) or ""]
     if headers:
-        fields += [f"{name}={as_text(value) or ''}" for name, value in record.headers]
+        fields += [name if value is None else f"{name}={as_text(value)}" for name, value in record.headers]
     line = "\t".join(map(_on_one_line, fields)) + "\n"
     encoding = sys.stdout.encoding
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))

@@ -35,10 +35,12 @@ class Operator:
     children: tuple["Operator", ...]
     refused: bool = False
     """Whether Spark refuses to run it in real time."""
+    implied: bool = False
+    """Whether Spark added it for what another operator requires, such as a sort below a window function."""
     fixed: bool = False
     """For an exchange: whether the query itself says how many tasks read it, instead of a setting."""
     bounded: bool = True
-    """For an operator with state: whether a watermark drops it some time."""
+    """For an operator with state: whether the watermark removes it."""
     functions: tuple[str, ...] = ()
     """The names of the Python functions that it calls."""
     path: str = ""
@@ -88,6 +90,10 @@ class Examined:
     """How long its time windows are."""
     calls: tuple[Call, ...] = ()
     """The user's DataFrame calls whose lines are known, the last one first."""
+    pivots: bool = False
+    """Whether it pivots."""
+    microbatch: bool = True
+    """Whether Spark accepts it in micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ def examine(
     frame: DataFrame,
     *,
     output_mode: str = "update",
+    microbatch_mode: str | None = None,
     interval_ms: int = 0,
     sink: WriterSettings | None = None,
     ask: bool = False,
@@ -113,6 +120,7 @@ def examine(
     Args:
         frame: What is written.
         output_mode: ``append``, ``update`` or ``complete``.
+        microbatch_mode: The output mode in micro-batch, if it differs.
         interval_ms: How long a real-time batch lasts; 0 means micro-batch.
         sink: Where it goes, where that is known.
         ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
@@ -120,13 +128,20 @@ def examine(
     """
     format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
     preflight = tailrace_of(frame.sparkSession).Preflight
-    told = json.loads(
-        preflight.examine(frame._jdf, output_mode.lower(), format_, options, interval_ms, ask, list(starts))
-    )
+    modes = output_mode.lower(), (microbatch_mode or output_mode).lower()
+    told = json.loads(preflight.examine(frame._jdf, *modes, format_, options, interval_ms, ask, list(starts)))
     refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
     plan = _operator(told["plan"]) if told["plan"] is not None else None
     calls = tuple(Call(**call) for call in told["calls"])
-    return Examined(plan, refusals, tuple(told["tasks"]), tuple(told["windows_s"]), calls)
+    return Examined(
+        plan,
+        refusals,
+        tuple(told["tasks"]),
+        tuple(told["windows_s"]),
+        calls,
+        pivots=told["pivots"],
+        microbatch=told["microbatch"],
+    )
 
 
 def _operator(told: Mapping[str, Any]) -> Operator:
@@ -136,6 +151,7 @@ def _operator(told: Mapping[str, Any]) -> Operator:
         told["partitions"],
         tuple(_operator(child) for child in told["children"]),
         refused=told["refused"],
+        implied=told["implied"],
         fixed=told["fixed"],
         bounded=told["bounded"],
         functions=tuple(told["functions"]),

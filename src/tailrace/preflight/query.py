@@ -58,6 +58,8 @@ class Query:
         tasks: The partition that each task of the sources would read, in the order in which tasks get slots.
         windows_s: How long its time windows are.
         calls: The DataFrame calls whose lines are known, the last one first.
+        pivots: Whether it pivots.
+        runs_in_microbatch: Whether Spark accepts it in micro-batch.
         reads: Its streaming sources.
         slots: The tasks of each stage; None where they are not known.
         capacity: What the running Spark has.
@@ -78,6 +80,8 @@ class Query:
     tasks: tuple[str, ...] = ()
     windows_s: tuple[float, ...] = ()
     calls: tuple[Call, ...] = ()
+    pivots: bool = False
+    runs_in_microbatch: bool = True
     reads: tuple[StreamRead, ...] = ()
     slots: Slots | None = None
     capacity: Capacity = field(default_factory=lambda: Capacity(0))
@@ -121,6 +125,10 @@ class Query:
     def setting(self, key: str) -> str:
         """A setting's value; empty where nobody chose one."""
         return self.settings.get(key, "")
+
+    def or_microbatch(self, fix: str, how: str = "run with --mode microbatch") -> str:
+        """A fix, and micro-batch as another if the query runs there."""
+        return f"{fix}, or {how}" if self.runs_in_microbatch else fix
 
     @property
     def shuffles(self) -> int:

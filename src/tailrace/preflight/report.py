@@ -42,6 +42,7 @@ class CheckReport:
         latency: The links of the latency chain, in milliseconds, as far as settings tell.
         checkpoint: Which modes may go on from its checkpoint, in words; nothing where it has none yet.
         python: What each Python function of it cost in the last run; nothing where it has not run yet.
+        runs_in_microbatch: Whether Spark accepts it in micro-batch.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CheckReport:
     latency: Sequence[Link] = ()
     checkpoint: str = ""
     python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    runs_in_microbatch: bool = True
 
     @property
     def ok(self) -> bool:

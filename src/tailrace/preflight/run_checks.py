@@ -26,4 +26,5 @@ def run_checks(query: Query, beforehand: Sequence[Finding] = ()) -> CheckReport:
         latency_chain(query),
         query.saved.switches if query.saved is not None else "",
         query.saved.python if query.saved is not None else {},
+        query.runs_in_microbatch,
     )

@@ -83,6 +83,7 @@ class Candidate:
         lost_lineage: What of a record's origin its outputs do not carry, in words; or nothing.
         costs: What its Python functions cost, where the engine runs them.
         rights_unknown: The topics of which a broker does not say whether this user may use them.
+        microbatch_mode: Its output mode in micro-batch.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Candidate:
     lost_lineage: str = ""
     costs: engine.FunctionCosts | None = None
     rights_unknown: tuple[str, ...] = ()
+    microbatch_mode: str = "update"
 
     def with_unknown(self, topics: Iterable[str]) -> "Candidate":
         """The same, knowing the topics of which a broker does not say whether this user may use them."""
@@ -121,7 +123,13 @@ def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, opt
     costs = carry_functions(own, name, options)
     moved = engine.writer_on(writer, own)
     frame = engine.writer_frame(moved)
-    return Candidate(name, frame, _in_update_mode(moved, frame, options.mode), costs=costs)
+    return Candidate(
+        name,
+        frame,
+        _in_update_mode(moved, frame, options.mode),
+        costs=costs,
+        microbatch_mode=engine.writer_settings(writer).output_mode,
+    )
 
 
 def frame_candidate(frame: DataFrame, own: SparkSession, options: RunOptions) -> Candidate:
@@ -212,6 +220,7 @@ def facts(
     examined = engine.examine(
         candidate.frame,
         output_mode=sink.output_mode if sink is not None else "update",
+        microbatch_mode=candidate.microbatch_mode,
         interval_ms=options.interval_ms if realtime else 0,
         sink=sink,
         ask=realtime and reachable and partitions is not None,
@@ -229,6 +238,8 @@ def facts(
         tasks=examined.tasks,
         windows_s=examined.windows_s,
         calls=examined.calls,
+        pivots=examined.pivots,
+        runs_in_microbatch=examined.microbatch,
         reads=reads,
         slots=slots,
         capacity=_capacity(own, slots) if realtime else engine.capacity(own),

@@ -34,18 +34,24 @@ class _Known:
 
     pattern: re.Pattern[str]
     tell: Callable[[str, re.Match[str], str], TailraceError]
+    only_realtime: bool = False
+    """Whether real time alone refuses it."""
 
 
-def translate_failure(name: str, text: str) -> TailraceError:
+def translate_failure(name: str, text: str, *, runs_in_microbatch: bool = False) -> TailraceError:
     """The error for a query that Spark ended.
 
     Args:
         name: The query's name.
         text: Everything that Spark said, stack traces included; it is kept for ``--verbose``.
+        runs_in_microbatch: Whether Spark accepts the query in micro-batch, as far as known.
     """
     for known in _KNOWN:
         if found := known.pattern.search(text):
-            return known.tell(name, found, text)
+            failed = known.tell(name, found, text)
+            if known.only_realtime and runs_in_microbatch:
+                failed.fix += ", or run it with --mode microbatch"
+            return failed
     return QueryFailed(
         f"query {name!r} failed",
         why=_root_cause(text),
@@ -67,7 +73,7 @@ def _function_failed(name: str, found: re.Match[str], text: str) -> TailraceErro
     on = f" on record {record}" if record else ""
     return UserCodeFailed(
         f"function {function} of query {name!r} failed{on}{_users_place(trace)}: {_WHERE.sub('', message)}",
-        fix="mend that line, or let the pipeline go on without such records: python_errors='dead-letter'",
+        fix="fix that line, or let the pipeline go on without such records: python_errors='dead-letter'",
         detail=text,
     )
 
@@ -82,7 +88,7 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
     )
     return UserCodeFailed(
         f"a Python function of query {name!r} raised an exception{place}: {message.strip()}",
-        fix="mend that line; --verbose shows the whole stack trace",
+        fix="fix that line; --verbose shows the whole stack trace",
         detail=text,
     )
 
@@ -102,14 +108,14 @@ def _not_allowed(name: str, found: re.Match[str], text: str) -> TailraceError:
         return QueryRefused(
             f"query {name!r} calls a Python function of a kind that does not run in real time",
             why="@udf, @pandas_udf, arrow_udf, mapInPandas and mapInArrow do; functions on groups or tables do not",
-            fix="use one of those, or a function of pyspark.sql.functions, or run it with --mode microbatch",
+            fix="use one of those, or a function of pyspark.sql.functions",
             detail=text,
         )
     classes = re.findall(r"org\.apache\.[\w.$]*\.([\w$]+)", found.group(0))
     plain = ", ".join(sorted({each.removesuffix("Exec").strip("$") for each in classes})) or "one of its operators"
     return QueryRefused(
         f"query {name!r} cannot run in real time: Spark does not support {plain} there",
-        fix="leave that operation out, or run it with --mode microbatch",
+        fix="remove that operation",
         detail=text,
     )
 
@@ -218,7 +224,7 @@ def _topic_gone(name: str, found: re.Match[str], text: str) -> TailraceError:
 def _old_format(name: str, found: re.Match[str], text: str) -> TailraceError:
     return CheckpointFormatOld(
         f"the checkpoint of query {name!r} was written in format 1, which real time cannot continue",
-        fix="give real time a fresh checkpoint: --checkpoint DIR; or go on with --mode microbatch",
+        fix="use a fresh checkpoint for real time: --checkpoint DIR",
         detail=text,
     )
 
@@ -270,7 +276,7 @@ def _output_mode(name: str, found: re.Match[str], text: str) -> TailraceError:
 def _unsupported_option(name: str, found: re.Match[str], text: str) -> TailraceError:
     return QueryRefused(
         f"query {name!r}: option {found.group(1)} does not work in real time",
-        fix=f"leave {found.group(1)} out, or run it with --mode microbatch",
+        fix=f"unset {found.group(1)}",
         detail=text,
     )
 
@@ -288,7 +294,7 @@ def _refused_by_spark(name: str, found: re.Match[str], text: str) -> TailraceErr
     return QueryRefused(
         f"query {name!r} cannot run in real time",
         why=_root_cause(text),
-        fix="run it with --mode microbatch",
+        fix="change what Spark names; --verbose shows its whole message",
         detail=text,
     )
 
@@ -312,20 +318,20 @@ _KNOWN = (
     _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),
     _Known(re.compile(r"InvalidTopicException"), _topic_invalid),
     _Known(re.compile(r"Topic (\S+) not present in metadata after"), _topic_unknown),
-    _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed),
+    _Known(re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST[^\n]*"), _not_allowed, only_realtime=True),
     _Known(re.compile(r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"), _slots),
     _Known(re.compile(r"No space left on device|Disk quota exceeded"), _disk_full),
     _Known(re.compile(r"STATE_STORE_\w*SCHEMA\w*|STATEFUL_OPERATOR\w*NOT_MATCH"), _other_state),
     _Known(re.compile(r"not supported (?:on|with|after|without|before|in)\b[^\n]*[Ss]treaming"), _not_streamable),
     _Known(re.compile(r"UNSUPPORTED_STREAMING|STREAMING_OUTPUT_MODE"), _not_streamable),
     _Known(re.compile(r"sources in the checkpoint offsets and now there are"), _other_sources),
-    _Known(re.compile(r"CHECKPOINT_FORMAT_V1_NOT_SUPPORTED"), _old_format),
+    _Known(re.compile(r"CHECKPOINT_FORMAT_V1_NOT_SUPPORTED"), _old_format, only_realtime=True),
     _Known(re.compile(r"SQL_CONFIGURATION_NOT_SUPPORTED"), _setting),
     _Known(re.compile(r"STREAMING_REAL_TIME_MODE\.OUTPUT_MODE_NOT_SUPPORTED"), _output_mode),
-    _Known(re.compile(r"(\w+) is not compatible with real time mode"), _unsupported_option),
+    _Known(re.compile(r"(\w+) is not compatible with real time mode"), _unsupported_option, only_realtime=True),
     _Known(re.compile(r"UnknownTopicOrPartitionException|UNKNOWN_TOPIC_OR_PARTITION"), _topic_gone),
     _Known(re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|some data may have been lost"), _data_gone),
-    _Known(re.compile(r"STREAMING_REAL_TIME_MODE\."), _refused_by_spark),
+    _Known(re.compile(r"STREAMING_REAL_TIME_MODE\."), _refused_by_spark, only_realtime=True),
 )
 
 

@@ -1,27 +1,26 @@
 """Finding the pipeline that ``FILE``, ``FILE:NAME`` or ``MODULE:NAME`` means."""
 
-import functools
+import contextlib
 import importlib
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
 
 from pyspark import cloudpickle
 
-from tailrace.errors import PipelineNotFound, UserCodeFailed
+from tailrace.errors import PipelineNotFound
 from tailrace.pipeline import Pipeline
-from tailrace.runtime.usercode import user_code
-from tailrace.spark_session import unlent_session
-
-T = TypeVar("T")
-_NEEDS_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
+from tailrace.runtime.usercode import is_users, user_code
+from tailrace.spark_session import spark_on_demand
 
 
 def load_pipeline(reference: str) -> Pipeline:
     """Import the file or module and return the pipeline in it.
+
+    The code runs once. If the load fails, ``sys.path`` and ``sys.modules`` are as before.
 
     Args:
         reference: ``file.py``, ``file.py:name`` or ``module:name``.
@@ -31,7 +30,46 @@ def load_pipeline(reference: str) -> Pipeline:
         UserCodeFailed: The file itself raised an exception.
     """
     place, name = _split(reference)
-    module = _import_file(Path(place)) if place.endswith(".py") or "/" in place else _import_module(place)
+    if not place.endswith(".py") and "/" not in place:
+        with _restored_on_failure(Path.cwd()):
+            return _pipeline_in(_import_module(place), name, place)
+    folder = Path(place).resolve().parent
+    with _restored_on_failure(folder):
+        pipeline = _pipeline_in(_import_file(Path(place)), name, place)
+    _send_with_functions(folder)
+    return pipeline
+
+
+@contextlib.contextmanager
+def _restored_on_failure(folder: Path) -> Iterator[None]:
+    """Undo what a failed load did to ``sys.path``, and to ``sys.modules`` with the user's modules below a folder.
+
+    Libraries that it imported stay: many cannot be imported twice.
+    """
+    path, modules = list(sys.path), dict(sys.modules)
+    try:
+        yield
+    except BaseException:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if modules.get(name) is not module and _is_users(module, folder):
+                del sys.modules[name]
+        for name, module in modules.items():
+            sys.modules.setdefault(name, module)
+        raise
+
+
+def _is_users(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and is_users(file) and Path(file).resolve().is_relative_to(folder)
+
+
+def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
+    """The pipeline of a name in a module, or the only one.
+
+    Raises:
+        PipelineNotFound: There is not exactly one such pipeline in it.
+    """
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     if name:
         return _by_name(found, module, name, place)
@@ -77,39 +115,38 @@ def _import_file(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(_free_name(path), path)
     if spec is None or spec.loader is None:
         raise PipelineNotFound(
             f"{path} is no Python file", fix="give a .py file that defines a pipeline, or module:name"
         )
     module = importlib.util.module_from_spec(spec)
-    # Registered under its name first, as Python does it: what it imports may import it.
-    sys.modules[path.stem] = module
-    execute = functools.partial(spec.loader.exec_module, module)
-    _run_users(f"the file {path}", execute)
-    _send_with_functions(folder)
+    # Registered first, as Python does it: what the file imports may import it.
+    sys.modules[spec.name] = module
+    with spark_on_demand(), user_code(f"the file {path}"):
+        spec.loader.exec_module(module)
     return module
 
 
-def _run_users(what: str, code: Callable[[], T]) -> T:
-    """Run code of the user's, and again with a Spark where it needs one."""
-    try:
-        with user_code(what):
-            return code()
-    except UserCodeFailed as failed:
-        if _NEEDS_SPARK not in (failed.detail or ""):
-            raise
-    # PySpark lets Spark read a type that is written as text, as in @udf("double").
-    unlent_session()
-    with user_code(what):
-        return code()
+def _free_name(path: Path) -> str:
+    """The file's own name, with a number if another module has it: that one stays."""
+    stem = path.stem.replace(".", "_")  # a dot would make it a module of a package
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if _is_free(name, path.resolve()))
 
 
-def _send_with_functions(folder: str) -> None:
+def _is_free(name: str, path: Path) -> bool:
+    if name == "__main__" or name in sys.stdlib_module_names:
+        return False  # a later import of it means Python's own
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name not in sys.modules or (file is not None and Path(file).resolve() == path)
+
+
+def _send_with_functions(folder: Path) -> None:
     """Let Python functions take along what they use of the modules in a folder: workers cannot import those."""
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file is not None and Path(file).parent == Path(folder):
+        if file is not None and Path(file).resolve().parent == folder and name == module.__name__:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
@@ -124,7 +161,7 @@ def _import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise missing
 
-    def imported() -> ModuleType:
+    with spark_on_demand(), user_code(f"the module {name}"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as absent:
@@ -132,5 +169,3 @@ def _import_module(name: str) -> ModuleType:
             if absent.name is not None and (name == absent.name or name.startswith(absent.name + ".")):
                 raise missing from None
             raise
-
-    return _run_users(f"the module {name}", imported)

@@ -178,7 +178,7 @@ class RunningQuery:
         if text is not None:
             self._await_last_counts()
             self._checkpoint.release()
-            raise translate_failure(self.name, text)
+            raise translate_failure(self.name, text, runs_in_microbatch=self.report.runs_in_microbatch)
 
     def stop(self) -> RunSummary:
         """Stop the query and let go of its checkpoint.

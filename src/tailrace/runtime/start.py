@@ -18,6 +18,7 @@ from tailrace.plan.sources import query_topics, require_groups
 from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
 from tailrace.preflight.run_checks import run_checks
+from tailrace.runtime.bounded import Bound
 from tailrace.runtime.candidate import (
     Candidate,
     as_finding,
@@ -136,27 +137,24 @@ def start_pipeline(
         topics.require_sink_by(spark)
         if sources is None:
             sources = topics.sources_by(spark)
+        found = sources
         schemas = [record_schema(source) for source in pipeline.sources]  # Spark's parser reads them
         topics.require_dead_letters(spark, announce)
         if not private and checkpoint.is_fresh():
             # Later it is too late for that: records that do not fit go where the pipeline says.
             topics.require_fitting_records(sources, schemas)
-        # Before the start: it ends with what is there now.
-        bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
-        running = _start(
+        return _start(
             lambda on, how: pipeline_candidate(pipeline, on, servers, how).with_unknown(topics.rights_unknown),
             spark,
             options,
             checkpoint,
             total_partitions(sources),
             rebuild=ours,
+            bound=lambda: topics.bound(found, alone=private),
         )
     except BaseException:
         checkpoint.release()
         raise
-    if bound is not None and running.mode is Mode.REALTIME:
-        running.end_at(bound)
-    return running
 
 
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
@@ -165,7 +163,7 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
         once = OptionRefused(
             "a DataStreamWriter cannot be run once in real time",
             why="where it has to end is known only of a tr.Pipeline",
-            fix='mode="microbatch", or write it as a tr.Pipeline',
+            fix="write it as a tr.Pipeline" + (', or mode="microbatch"' if _runs_in_microbatch(writer) else ""),
         )
         if not options.auto:
             raise once
@@ -201,21 +199,34 @@ def _start(
     partitions: int | None,
     *,
     rebuild: bool,
+    bound: Callable[[], Bound] | None = None,
 ) -> RunningQuery:
-    """Plan the query on a session of its own, check it, start it and see that it runs."""
+    """Plan the query on a session of its own, check it, start it and see that it runs.
+
+    Args:
+        build: Makes the query on a session.
+        spark: The session to clone.
+        options: How it is to run.
+        checkpoint: Its checkpoint.
+        partitions: Those of all its sources; None if they are not known.
+        rebuild: Whether the context may be made anew, with more slots.
+        bound: Tells where a bounded run in real time ends.
+    """
     own = query_session(spark, options, checkpoint, partitions)
     candidate = build(own, options)
     require_groups(candidate.frame, own)
     query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
-        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False)
+        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False, bound=bound)
     if options.auto and not report.ok:
         running = _start(build, spark, options.in_microbatch(), checkpoint, partitions, rebuild=rebuild)
         running.why_microbatch = tuple(each for each in report.findings if each.severity is Severity.ERROR)
         return running
     require_ok(report)
-    started = _begin(candidate, options, checkpoint)
+    # Before the start: it ends with what is there now.
+    end = bound() if bound is not None and options.once and query.realtime else None
+    started = _begin(candidate, options, checkpoint, runs_in_microbatch=query.runs_in_microbatch)
     lend_context()  # stopping it would stop the query
     running = RunningQuery(
         started,
@@ -239,10 +250,19 @@ def _start(
         raise
     if query.realtime:
         running.follow_flow(options.starved, visible_records(query.reads))
+    if end is not None:
+        running.end_at(end)
     return running
 
 
-def _begin(candidate: Candidate, options: RunOptions, checkpoint: Checkpoint) -> StreamingQuery:
+def _runs_in_microbatch(writer: DataStreamWriter) -> bool:
+    told = engine.writer_settings(writer)
+    return engine.examine(engine.writer_frame(writer), output_mode=told.output_mode, sink=told).microbatch
+
+
+def _begin(
+    candidate: Candidate, options: RunOptions, checkpoint: Checkpoint, *, runs_in_microbatch: bool
+) -> StreamingQuery:
     """Hand the query to Spark."""
     if candidate.writer is None:
         raise AssertionError("a DataFrame alone is never started")
@@ -260,4 +280,4 @@ def _begin(candidate: Candidate, options: RunOptions, checkpoint: Checkpoint) ->
     except PySparkException as refused:
         for counts in candidate.watched:
             counts.close()
-        raise translate_failure(candidate.name, str(refused)) from refused
+        raise translate_failure(candidate.name, str(refused), runs_in_microbatch=runs_in_microbatch) from refused

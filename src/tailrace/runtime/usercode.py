@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tailrace.errors import TailraceError, UserCodeFailed
 from tailrace.functions.failures import is_librarys
+from tailrace.preflight.checks.query_refused import PIVOT_INSTEAD
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -30,7 +31,7 @@ def user_code(what: str) -> Iterator[None]:
     except Exception as raised:
         raise UserCodeFailed(
             f"{what} raised {type(raised).__name__}{_place(raised)}: {_first_line(raised)}",
-            fix="mend that line; --verbose shows the whole stack trace",
+            fix=_fix(raised),
             detail="".join(traceback.format_exception(raised)),
         ) from raised
 
@@ -39,19 +40,22 @@ def _place(raised: BaseException) -> str:
     """The innermost line of the user's own: not Tailrace's, not a library's."""
     if isinstance(raised, SyntaxError) and raised.filename:
         return f" at {raised.filename} line {raised.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(raised.__traceback__)
-        if not is_librarys(frame.filename) and not _is_ours(frame.filename)
-    ]
+    frames = [frame for frame in traceback.extract_tb(raised.__traceback__) if is_users(frame.filename)]
     if not frames:
         return ""
     return f" at {frames[-1].filename} line {frames[-1].lineno} in {frames[-1].name}"
 
 
-def _is_ours(filename: str) -> bool:
-    """Whether a file is part of this package, or no file at all."""
-    return filename.startswith("<") or Path(filename).is_relative_to(_OURS)
+def is_users(filename: str) -> bool:
+    """Whether a file is the user's own: not a library's, not part of this package, and a file at all."""
+    return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
+
+
+def _fix(raised: BaseException) -> str:
+    # Spark refuses a pivot without a list of values while the query is written, long before the checks.
+    if str(raised).startswith("pivot is not supported on a streaming"):
+        return PIVOT_INSTEAD
+    return "fix that line; --verbose shows the whole stack trace"
 
 
 def _first_line(raised: BaseException) -> str:

@@ -145,5 +145,4 @@ def _end(bench: Bench) -> None:
 
 def _output_record(message: Message) -> OutputRecord:
     record = topic_record(message)
-    headers = tuple((name, value or b"") for name, value in record.headers)
-    return OutputRecord(record.topic, record.key, record.value, headers)
+    return OutputRecord(record.topic, record.key, record.value, record.headers)

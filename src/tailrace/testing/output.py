@@ -24,7 +24,7 @@ class OutputRecord:
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
 
     @property
     def row(self) -> Any:

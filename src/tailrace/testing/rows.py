@@ -41,7 +41,7 @@ class Record:
 
     value: Mapping[str, Any] | str | bytes | None
     key: str | bytes | None = None
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
     topic: str | None = None
     partition: int | None = None
     timestamp: datetime | None = None

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -357,6 +357,50 @@ def test_a_check_speaks_and_its_way_out_silences_it(found: Found) -> None:
         assert words in told
     for better in found.good:
         assert found.code not in {finding.code for finding in findings(**better)}, better
+
+
+def test_microbatch_is_no_way_out_for_a_query_that_it_refuses_too() -> None:
+    told = [finding for found in FOUND for finding in findings(**found.bad)]
+    assert len([finding for finding in told if "microbatch" in finding.fix]) >= 10
+    refused = [finding for found in FOUND for finding in findings(**found.bad, runs_in_microbatch=False)]
+    assert [finding for finding in refused if "microbatch" in finding.fix] == []
+    assert all(finding.fix for finding in refused)
+
+
+def test_what_spark_adds_for_a_refused_operator_is_not_reported() -> None:
+    sort = node("Sort", node("Exchange", SCAN, refused=True, implied=True), refused=True, implied=True)
+    sessions = node("HashAggregate", node("MergingSessions", sort, refused=True), refused=True)
+    assert [finding.title for finding in findings(plan=sessions)] == ["a session window cannot run in real time"]
+    over = node("Window", sort, refused=True)
+    assert [finding.title for finding in findings(plan=over)] == ["a window function (over) cannot run in real time"]
+    alone = findings(plan=sort)
+    assert alone, "nothing that Spark refuses may pass"
+
+
+SORTED = refusal("_LEGACY_ERROR_TEMP_3102", "Sorting is not supported on streaming DataFrames/Datasets;")
+TWICE = refusal("_LEGACY_ERROR_TEMP_3102", "Detected pattern of possible 'correctness' issue due to global watermark;")
+
+
+def test_an_operator_and_the_rule_against_it_are_one_finding() -> None:
+    told = findings(refusals=(replace(SORTED, line=""),), plan=node("Sort", SCAN, refused=True))
+    assert [finding.code for finding in told] == ["OPERATOR_REFUSED"]
+
+
+def test_a_pivot_is_called_so() -> None:
+    (pivot,) = findings(refusals=(TWICE,), pivots=True)
+    assert pivot.title == "pivot cannot run on a stream"
+    assert "F.sum(F.when(" in pivot.fix
+    (other,) = findings(refusals=(TWICE,))
+    assert "pivot" not in other.title + other.fix
+
+
+def test_a_join_of_two_streams_may_have_unbounded_state() -> None:
+    join = {"bounded": False, "line": "fraud.py:3", "call": "join"}
+    (finding,) = findings(plan=node("StreamingSymmetricHashJoin", SCAN, **join), **MICRO)
+    assert finding.code == "STATE_UNBOUNDED"
+    assert "join of two streams" in finding.title
+    refused = findings(plan=node("StreamingSymmetricHashJoin", SCAN, **join, refused=True))
+    assert [finding.code for finding in refused] == ["OPERATOR_REFUSED"]
 
 
 def modules() -> dict[str, ModuleType]:

@@ -85,6 +85,7 @@ SETTING = refusal(
 )
 OUTPUT_MODE = refusal("OUTPUT_MODE_NOT_SUPPORTED", "The output mode Complete is not supported.")
 SINK = refusal("SINK_NOT_SUPPORTED", "The FileSink sink is currently not supported.")
+OPTION = "java.lang.IllegalArgumentException: maxOffsetsPerTrigger is not compatible with real time mode"
 TOPIC = (
     f"[STREAM_FAILED] Query terminated with exception: oops\n{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors."
     f"UnknownTopicOrPartitionException: This server does not host this topic-partition.\n{JAVA_FRAMES}"
@@ -239,8 +240,14 @@ def test_a_message_of_several_lines_begins_with_its_exception() -> None:
 def test_a_python_function_in_real_time_is_refused_in_the_users_words() -> None:
     error = translate_failure("fraud", PYTHON_OPERATOR)
     assert "calls a Python function" in error.what
-    assert "--mode microbatch" in error.fix
     assert "BatchEvalPython" not in str(error)
+
+
+def test_microbatch_is_advised_only_for_a_query_that_runs_there() -> None:
+    texts = [*(text for text, _ in CASES), OPTION]
+    assert [text for text in texts if "microbatch" in translate_failure("fraud", text).fix] == []
+    advised = [text for text in texts if "microbatch" in translate_failure("fraud", text, runs_in_microbatch=True).fix]
+    assert advised == [PYTHON_OPERATOR, SORT, OLD_FORMAT, SINK, OPTION]
 
 
 def test_another_operator_is_named_without_its_package() -> None:

@@ -6,7 +6,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.types import StructType
 
+from tailrace import spark_session
 from tailrace.errors import PipelineNotFound, UserCodeFailed
 from tailrace.runtime import loader
 from tailrace.runtime.loader import load_pipeline
@@ -149,22 +153,88 @@ def test_a_package_that_raises_is_the_users_code(here: Path, broken: str) -> Non
 
 
 @pytest.mark.parametrize("ending", [".py", ":pipeline"])
-def test_a_type_that_is_written_as_text_gets_the_spark_that_reads_it(
-    here: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
+def test_a_file_that_needs_spark_runs_once(here: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    """A type in text, as in ``@udf("double")``, is read by Spark, which is started for that."""
+
+    def start() -> None:
+        started.append("spark")
+        monkeypatch.setattr(SparkContext, "_active_spark_context", Context())
+
     started: list[str] = []
-    monkeypatch.setattr(loader, "unlent_session", lambda: started.append("spark"))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(spark_session, "unlent_session", start)
+    monkeypatch.setattr(loader, "unlent_session", start, raising=False)
     name = f"typed_{secrets.token_hex(4)}"
-    (here / f"{name}.py").write_text(
-        "from pyspark.errors import PySparkRuntimeError\n"
-        "import started_here\n"
-        "if not started_here.LIST:\n"
-        "    raise PySparkRuntimeError('[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext should be created first.')\n"
-        "import tailrace as tr\n"
-        "pipeline = tr.Pipeline('p', tr.KafkaSource('in', 'a long'), lambda rows: rows, tr.KafkaSink('out'))\n"
+    write(
+        here,
+        f"{name}.py",
+        "from pyspark.sql.types import StructType\n"
+        "with open('runs.txt', 'a') as runs:\n    runs.write('run ')\n"
+        "schema = StructType.fromDDL('a long')\n" + definition("typed"),
     )
-    beside = ModuleType("started_here")
-    beside.LIST = started  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "started_here", beside)
-    assert loader.load_pipeline(f"{name}{ending}").name == "p"
+    assert load_pipeline(f"{name}{ending}").name == "typed"
     assert started == ["spark"]
+    assert (here / "runs.txt").read_text() == "run "
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    with pytest.raises(PySparkRuntimeError, match="SESSION_OR_CONTEXT_NOT_EXISTS"):
+        StructType.fromDDL("a long")
+
+
+class Context:
+    """A Spark context that reads every type as the same struct."""
+
+    _jvm = "there"
+
+    def _parse_ddl(self, _text: str) -> StructType:
+        return StructType()
+
+
+@pytest.mark.parametrize("name", ["taken_module", "__main__", "colorsys"])
+def test_a_file_does_not_replace_another_module(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name == "colorsys":
+        monkeypatch.delitem(sys.modules, name, raising=False)  # Python's own, and not imported yet
+    else:
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
+    other = sys.modules.get(name)
+    write(
+        here,
+        f"{name}.py",
+        "def decide(frame):\n    return frame\n" + definition("x").replace("lambda frame: frame", "decide"),
+    )
+    transform = load_pipeline(f"{name}.py").transform
+    assert sys.modules.get(name) is other
+    assert getattr(sys.modules[transform.__module__], transform.__name__) is transform
+    pickled = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
+    del sys.modules[transform.__module__]  # as in a worker, which cannot import it by that name
+    assert cloudpickle.loads(pickled)("rows") == "rows"
+
+
+def test_the_same_file_may_be_loaded_again(here: Path) -> None:
+    write(here, "job_again.py", definition("one"))
+    first = load_pipeline("job_again.py")
+    write(here, "job_again.py", definition("another"))
+    second = load_pipeline("job_again.py")
+    assert (first.name, second.name) == ("one", "another")
+    assert "job_again_2" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("code", "reference"),
+    [
+        ("raise RuntimeError('boom')\n", "job_failing.py"),
+        ("raise RuntimeError('boom')\n", "job_failing:pipeline"),
+        ("x = 1\n", "job_failing.py"),
+        (definition("x"), "job_failing.py:other"),
+    ],
+)
+def test_a_failed_load_leaves_no_trace(here: Path, code: str, reference: str) -> None:
+    write(here, "beside_failing.py", "")
+    write(here, "job_failing.py", "import sys, beside_failing\nsys.path.append('/added')\n" + code)
+    path, modules = list(sys.path), dict(sys.modules)
+    with pytest.raises((PipelineNotFound, UserCodeFailed)):
+        load_pipeline(reference)
+    assert sys.path == path
+    assert {name for name in sys.modules if name.endswith("_failing")} == set()
+    assert all(sys.modules[name] is module for name, module in modules.items())
+    write(here, "job_failing.py", definition("mended"))
+    assert load_pipeline("job_failing.py").name == "mended"

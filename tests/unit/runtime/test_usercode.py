@@ -21,6 +21,7 @@ def users_module(tmp_path: Path) -> ModuleType:
         "def leave():\n    sys.exit(3)\n"
         "def lines():\n    raise ValueError('first\\nsecond\\nthird')\n"
         "def silent():\n    raise ValueError\n"
+        "def pivot():\n    raise ValueError('pivot is not supported on a streaming DataFrames/Datasets')\n"
     )
     module = ModuleType("fraud")
     exec(compile(path.read_text(), str(path), "exec"), vars(module))
@@ -81,3 +82,8 @@ def test_tailraces_own_errors_and_ctrl_c_pass_as_they_are(passes: BaseException)
 def test_a_bare_syntax_error_is_told_too(bare: SyntaxError) -> None:
     with pytest.raises(UserCodeFailed), user_code(WHAT):
         raise bare
+
+
+def test_a_pivot_without_values_has_a_way_out(users_module: ModuleType) -> None:
+    assert "F.sum(F.when(" in failure(users_module, "pivot").fix
+    assert "F.when" not in failure(users_module, "lines").fix

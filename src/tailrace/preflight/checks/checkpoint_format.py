@@ -22,5 +22,7 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"the checkpoint {query.saved.location} was written in format 1, which real time cannot continue",
             why="Spark's micro-batch default writes format 1; Tailrace writes format 2 in both modes",
-            fix="a fresh checkpoint for real time: --checkpoint DIR; or go on with --mode microbatch",
+            fix=query.or_microbatch(
+                "use a fresh checkpoint for real time: --checkpoint DIR", "go on with --mode microbatch"
+            ),
         )

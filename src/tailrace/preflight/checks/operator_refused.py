@@ -28,11 +28,21 @@ class Family:
     instead: str
     calls: tuple[str, ...] = ()
     """The DataFrame methods that make them."""
+    parts: tuple[str, ...] = ()
+    """Operators with names of their own that Spark plans for the same call."""
 
 
-_MICRO = "or run with --mode microbatch"
 _JOIN = ("join", "crossJoin")
-_SESSIONS = Family("a session window", "a window of fixed length: F.window(time, '5 minutes')")
+_AGGREGATES = ("HashAggregate", "ObjectHashAggregate", "SortAggregate")
+_SESSIONS = Family("a session window", "a window of fixed length: F.window('time', '5 minutes')", parts=_AGGREGATES)
+_OVER = Family(
+    "a window function (over)",
+    "an aggregate by the key: F.sum('amount') for a total, F.max_by(F.struct('*'), 'time') for the newest row",
+)
+_CONSTANT_KEY = (
+    "add a key that is equal in all rows, and no literal: "
+    "join(F.broadcast(table), (F.hash(events.id) % 1 == F.hash(table.low) % 1) & (events.id >= table.low), 'left')"
+)
 _LIMIT = Family("limit", "a condition that picks the rows: where(...)", ("limit",))
 _LARGE = Family("a join with a large static table", "F.broadcast(table), where the table fits into memory", _JOIN)
 _TABLE_FUNCTION = Family("a Python table function", "a function that returns an array, and explode on it")
@@ -77,19 +87,16 @@ FAMILIES: dict[str, Family] = {
     "FlatMapCoGroupsInPandas": Family("cogroup", "a union of both sides and an aggregate by the key"),
     "AggregateInPandas": Family("a pandas aggregate function", "built-in aggregates"),
     "ArrowAggregatePython": Family("an Arrow aggregate function", "built-in aggregates"),
-    "Window": Family("a function over a window of rows", "an aggregate by key, or by F.window(time, ...)"),
+    "Window": _OVER,
+    "ArrowWindowPython": _OVER,
     "SortMergeJoin": _LARGE,
     "ShuffledHashJoin": _LARGE,
-    "BroadcastNestedLoopJoin": Family(
-        "a join without an equal key", "a join on equal keys and a condition after it", _JOIN
-    ),
-    "CartesianProduct": Family("a join without a key", "a join on equal keys", _JOIN),
-    "Coalesce": Family("coalesce", "as many tasks as the topic has partitions: leave it away", ("coalesce",)),
+    "BroadcastNestedLoopJoin": Family("a join without an equal key", _CONSTANT_KEY, _JOIN),
+    "CartesianProduct": Family("a join without an equal key", _CONSTANT_KEY, _JOIN),
+    "Coalesce": Family("coalesce", "remove it: each partition of the topic has a task of its own", ("coalesce",)),
     "Sample": Family("sample", "a condition on a hash of the key: where('abs(hash(key)) % 100 < 5')", ("sample",)),
     "Exchange": Family("a repartition by ranges", "repartition by a key: repartition('key')", ("repartitionByRange",)),
-    "HashAggregate": _AGGREGATE,
-    "ObjectHashAggregate": _AGGREGATE,
-    "SortAggregate": _AGGREGATE,
+    **dict.fromkeys(_AGGREGATES, _AGGREGATE),
 }
 """By the beginning of the plan node's name: what a user calls it, and the nearest thing that works."""
 
@@ -97,9 +104,7 @@ FAMILIES: dict[str, Family] = {
 def check(query: Query) -> Iterator[Finding]:
     """What Spark says of the operators in the plan."""
     told: set[tuple[str, str]] = set()
-    for node in query.operators():
-        if not node.refused or node.name in PYTHON_NODES:  # Python functions have a check of their own
-            continue
+    for node in refused_operators(query):
         family = family_of(node.name)
         place = _place(node, family, query)
         if (family.words, place) not in told:
@@ -108,9 +113,17 @@ def check(query: Query) -> Iterator[Finding]:
                 CODE,
                 f"{family.words} cannot run in real time",
                 why=f"Spark refuses its operator {node.name} in this mode",
-                fix=f"{family.instead}; {_MICRO}",
+                fix=query.or_microbatch(family.instead),
                 where=place,
             )
+
+
+def refused_operators(query: Query) -> list[Operator]:
+    """The operators that Spark refuses, without those that it added for another one of them."""
+    # Python functions have a check of their own.
+    nodes = [node for node in query.operators() if node.refused and node.name not in PYTHON_NODES]
+    parts = tuple(part for node in nodes for part in family_of(node.name).parts)
+    return [node for node in nodes if not node.implied and not node.name.startswith(parts)] or nodes
 
 
 def _place(node: Operator, family: Family, query: Query) -> str:

@@ -23,5 +23,5 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             "foreach with a Python function holds rows back, for seconds or until the next checkpoint",
             why="Spark sends them to Python only when a megabyte has gathered or the batch ends",
-            fix="write to a Kafka topic and consume that, or run with --mode microbatch",
+            fix=query.or_microbatch("write to a Kafka topic and consume that"),
         )

@@ -22,7 +22,6 @@ CODE = "PYTHON_FUNCTION"
 _PATHS = {"BatchEvalPython": "pickled rows", "ArrowEvalPython": "Arrow batches"}
 """How rows go to the functions of Spark's own operators."""
 _BUILT_IN = "a built-in expression of pyspark.sql.functions"
-_FIX = f"{_BUILT_IN}, or --mode microbatch"
 
 
 def check(query: Query) -> Iterator[Finding]:
@@ -51,7 +50,7 @@ def _by_spark(node: Operator, query: Query) -> Finding:
             CODE,
             f"{names} is Python, which Spark does not run in real time",
             why=f"it would go to a Python worker as {path}, and wait for a batch of them to fill",
-            fix=_FIX,
+            fix=query.or_microbatch(_BUILT_IN),
             where=where(node),
         )
     if holds_rows_for_python(query):
@@ -59,14 +58,14 @@ def _by_spark(node: Operator, query: Query) -> Finding:
             CODE,
             f"rows wait for {names} up to {query.interval_ms / 1000:g} s",
             why=f"they go to a Python worker as {path}, when many have come or at the next checkpoint",
-            fix=_FIX,
+            fix=query.or_microbatch(_BUILT_IN),
             where=where(node),
         )
     return advice(
         CODE,
         f"{names} gets each row in a message of its own",
         why=f"rows go to a Python worker as {path}, each by itself: a few thousand a second at most",
-        fix=_FIX,
+        fix=query.or_microbatch(_BUILT_IN),
         where=where(node),
     )
 

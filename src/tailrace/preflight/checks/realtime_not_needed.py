@@ -20,7 +20,7 @@ LONG_LINGER_MS = 500
 
 def check(query: Query) -> Iterator[Finding]:
     """Whether windows are far longer than any latency, or the sink gives it away."""
-    if not query.realtime or query.slots is None:
+    if not query.realtime or query.slots is None or not query.runs_in_microbatch:
         return
     linger = linger_ms(query)
     if linger >= LONG_LINGER_MS:
@@ -28,7 +28,7 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"a sink that gathers results for {linger:g} ms cannot use what real time gains",
             why=f"real time holds {query.slots.required} slots for as long as it runs; micro-batch is content with one",
-            fix=f"--mode microbatch, or leave {LINGER} away",
+            fix=f"--mode microbatch, or unset {LINGER}",
         )
     longest = max(query.windows_s, default=0.0)
     if longest >= LONG_WINDOW_S:

@@ -24,5 +24,5 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"{refusal.key}={query.setting(refusal.key)} cannot work in real time",
             why=refusal.why,
-            fix=f"leave {refusal.key} unset, or run with --mode microbatch",
+            fix=query.or_microbatch(f"unset {refusal.key}"),
         )

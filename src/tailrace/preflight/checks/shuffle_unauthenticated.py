@@ -25,5 +25,5 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"{chosen[0]} does not cover the shuffle of a real-time query",
             why="the sockets of Spark's streaming shuffle are neither authenticated nor encrypted",
-            fix="let only the executors reach each other's ports, or run with --mode microbatch",
+            fix=query.or_microbatch("let only the executors reach each other's ports"),
         )

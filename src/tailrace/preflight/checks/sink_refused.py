@@ -26,5 +26,5 @@ def check(query: Query) -> Iterator[Finding]:
                 CODE,
                 f"the sink {name!r} cannot be written in real time",
                 why="it takes whole batches, and in real time rows leave one by one",
-                fix='write to Kafka (.format("kafka")), or run with --mode microbatch',
+                fix=query.or_microbatch('write to Kafka (.format("kafka"))'),
             )

@@ -61,7 +61,7 @@ def _ways_out(query: Query) -> list[str]:
     if each > 0:
         pinned = query.saved is not None and query.saved.shuffle_partitions is not None
         ways.append(f"--shuffle-partitions {each}" + (" with a fresh checkpoint: --checkpoint DIR" if pinned else ""))
-    return [*ways, "--mode microbatch"]
+    return [*ways, *(["--mode microbatch"] if query.runs_in_microbatch else [])]
 
 
 def _fitting_partitions(query: Query, slots: Slots) -> int:

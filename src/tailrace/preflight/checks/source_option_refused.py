@@ -42,6 +42,6 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"the source option {given} cannot be used in real time",
             why=WHY.get(name, "Spark's Kafka source refuses it"),
-            fix=f"leave {given} away, or run with --mode microbatch",
+            fix=query.or_microbatch(f"unset {given}"),
             where=where(refusal),
         )

@@ -23,6 +23,6 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"the source {name} cannot be read in real time",
             why="Spark follows only sources that can be read record by record; of its own that is Kafka",
-            fix="bring the records into a Kafka topic, or run with --mode microbatch",
+            fix=query.or_microbatch("bring the records into a Kafka topic"),
             where=where(refusal),
         )
