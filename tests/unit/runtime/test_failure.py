@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tailrace.errors import (
@@ -13,6 +15,7 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
+from tailrace.functions import failures
 from tailrace.runtime.failure import translate_failure
 
 JAVA_FRAMES = """\
@@ -342,3 +345,20 @@ def test_a_topic_that_only_the_data_names_is_told_by_its_name() -> None:
 def test_the_users_own_exception_comes_before_what_it_says() -> None:
     error = translate_failure("fraud", python_failure(error="ValueError: record a-0@1 is malformed: by my own rules"))
     assert type(error) is UserCodeFailed
+
+
+def test_a_line_of_tailrace_is_never_blamed() -> None:
+    own = Path(failures.__file__)
+    text = f"""\
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 2100, in main
+    process()
+  File "{own.with_name("columns.py")}", line 133, in _failed
+    raise FunctionFailed.by(each.name, each.function, raised) from None
+tailrace.functions.failures.FunctionFailed: pyspark.errors.PySparkRuntimeError: [RESULT_ROWS_MISMATCH] wrong
+{JAVA_FRAMES}"""
+    what = translate_failure("fraud", text).what
+    assert what == (
+        "a Python function of query 'fraud' raised an exception: "
+        "pyspark.errors.PySparkRuntimeError: [RESULT_ROWS_MISMATCH] wrong"
+    )
