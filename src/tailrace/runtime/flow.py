@@ -74,6 +74,8 @@ class Flow:
     def __init__(self, visible: VisibleRecords) -> None:
         self._visible = visible
         self._waiting_since: float | None = None
+        self._starved = 0
+        """Tasks that have waited too long, until all have a slot."""
         self._retried_at: float | None = None
         self._batch: int | None = None
         self._ran_s = 0.0
@@ -89,20 +91,24 @@ class Flow:
             latest: The progress of the last completed batch.
             now: A monotonic time in seconds.
         """
-        self._note_tasks(stages, now)
+        waiting = sum(stage.waiting for stage in stages) if any(map(_lacks_slots, stages)) else 0
+        self._note_tasks(stages, waiting, now)
         if latest is not None and latest.get("batchId") != self._batch:
             self._note_batch(latest, now)
         if stages and not stages[0].waiting and not stages[0].done:
             self._ran_s = max(self._ran_s, stages[0].steady_s)
-        waiting = sum(stage.waiting for stage in stages)
-        if waiting and self._waiting_since is not None and now - self._waiting_since >= self._patience_s(now):
-            return Starved(waiting, _names(self._still))
+        if self._waiting_since is None:
+            self._starved = 0
+        elif waiting and now - self._waiting_since >= self._patience_s(now):
+            self._starved = waiting
+        if self._starved:
+            return Starved(self._starved, _names(self._still))
         return Starved(0, self._unread) if self._unread else None
 
-    def _note_tasks(self, stages: Sequence[StageTasks], now: float) -> None:
+    def _note_tasks(self, stages: Sequence[StageTasks], waiting: int, now: float) -> None:
         if any(stage.retrying for stage in stages):
             self._retried_at = now
-        if any(map(_lacks_slots, stages)):
+        if waiting:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since
         elif stages and not any(stage.waiting or stage.done for stage in stages):
             # Between two batches no stage runs; at the end of one, tasks that have waited run for a moment.

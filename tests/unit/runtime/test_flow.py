@@ -157,6 +157,16 @@ def test_the_moment_between_two_batches_does_not_end_a_wait() -> None:
     assert flow.look(STARVED, None, PATIENCE_S + 1) is not None
 
 
+def test_tasks_that_have_waited_too_long_are_starved_until_all_have_a_slot() -> None:
+    flow = made()
+    flow.look(STARVED, None, 0.0)
+    found = flow.look(STARVED, None, PATIENCE_S)
+    assert found is not None
+    assert flow.look([], None, PATIENCE_S + 1) == found, "between two batches"
+    assert flow.look([StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == found, "as the next one starts"
+    assert flow.look(FULL, None, PATIENCE_S + 3) is None
+
+
 def test_a_first_batch_that_says_nothing_of_its_start_accuses_nobody() -> None:
     assert still_partitions(progress(None, {"in": {"0": 0}}, {"in": {"0": 9}})) == {}
 
