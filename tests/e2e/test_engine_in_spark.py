@@ -72,7 +72,7 @@ class TestTaskAttempts:
         metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
         peaks = jvm.org.apache.spark.executor.ExecutorMetrics()
         end = jvm.org.apache.spark.scheduler.SparkListenerTaskEnd
-        listener.onTaskEnd(end(7, 0, "ResultTask", lost, task, metrics, peaks))
+        listener.onTaskEnd(end(7, 0, "ResultTask", lost, task, peaks, metrics))
 
     def test_retries_do_not_hide_the_tasks_that_run(self, spark: SparkSession, listener: tuple[Any, Any]) -> None:
         store, heard = listener

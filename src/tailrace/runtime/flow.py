@@ -79,7 +79,7 @@ class Flow:
         self._retried_at: float | None = None
         self._batch: int | None = None
         self._ran_s = 0.0
-        """How long all source tasks of the running batch have been seen to run."""
+        """How long all tasks of the running batch have been seen to run."""
         self._still: dict[Place, _Standstill] = {}
         self._unread: tuple[str, ...] = ()
 
@@ -95,8 +95,8 @@ class Flow:
         self._note_tasks(stages, waiting, now)
         if latest is not None and latest.get("batchId") != self._batch:
             self._note_batch(latest, now)
-        if stages and not stages[0].waiting and not stages[0].done:
-            self._ran_s = max(self._ran_s, stages[0].steady_s)
+        if stages and not any(stage.waiting or stage.done for stage in stages):
+            self._ran_s = max(self._ran_s, min(stage.steady_s for stage in stages))
         if self._waiting_since is None:
             self._starved = 0
         elif waiting and now - self._waiting_since >= self._patience_s(now):
