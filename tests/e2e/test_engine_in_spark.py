@@ -67,7 +67,7 @@ class TestTaskAttempts:
 
     def lose(self, spark: SparkSession, listener: Any, task: Any) -> None:
         jvm: Any = spark._jvm
-        task.markFinished(jvm.org.apache.spark.TaskState.LOST(), task.launchTime() + 1)
+        task.markFinished(jvm.org.apache.spark.TaskState.FAILED(), task.launchTime() + 1)
         lost = jvm.org.apache.spark.ExecutorLostFailure("1", True, jvm.scala.Option.empty())
         metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
         peaks = jvm.org.apache.spark.executor.ExecutorMetrics()
