@@ -3,7 +3,7 @@ package org.apache.spark.sql.tailrace
 import scala.collection.mutable
 
 import org.apache.spark.SparkContext
-import org.apache.spark.scheduler.{SparkListener, SparkListenerStageCompleted, SparkListenerStageSubmitted, SparkListenerTaskEnd, SparkListenerTaskStart}
+import org.apache.spark.scheduler.{SparkListenerStageCompleted, SparkListenerStageSubmitted, SparkListenerTaskEnd, SparkListenerTaskStart}
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 
 /**
@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, St
  * A batch's own progress says how long planning and the writing of logs took, but not how long the driver and the
  * scheduler need until every task runs, nor how long the tasks take to end. Both are part of the pause at a boundary.
  */
-class BatchTimes(context: SparkContext, query: String) extends SparkListener {
+class BatchTimes(context: SparkContext, query: String) extends TaskWatch(context) {
   private final class Times(val submitted: Long) {
     var firstStart = Long.MaxValue
     var lastStart = 0L
@@ -60,8 +60,6 @@ class BatchTimes(context: SparkContext, query: String) extends SparkListener {
       case None => Array.empty
     }
   }
-
-  def open(): Unit = context.addSparkListener(this)
 
   private def timesOf(stage: Int): Option[Times] = batchOfStage.get(stage).flatMap(times.get)
 }

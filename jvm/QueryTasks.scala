@@ -1,11 +1,14 @@
 package org.apache.spark.sql.tailrace
 
+import java.util.Date
+
 import org.apache.spark.{JobExecutionStatus, SparkContext}
 import org.apache.spark.sql.execution.datasources.v2.RealTimeStreamScanExec
 import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper
 import org.apache.spark.sql.kafka010.tailrace.KafkaTasks
 import org.apache.spark.sql.streaming.StreamingQuery
-import org.apache.spark.status.api.v1.StageStatus
+import org.apache.spark.status.AppStatusStore
+import org.apache.spark.status.api.v1.{StageData, StageStatus, TaskData}
 
 /** The tasks of a running query: which have a slot, and which partitions those without one would read. */
 class QueryTasks(query: StreamingQuery) {
@@ -15,9 +18,18 @@ class QueryTasks(query: StreamingQuery) {
   }
   private val context: SparkContext = execution.sparkSession.sparkContext
 
-  /** Of each stage that runs, the source's first: how many tasks it has, how many got a slot, how many have ended. */
-  def stages: Array[Array[Int]] = running.map { case (stage, started) =>
-    Array(stage.numTasks, started, stage.numCompleteTasks)
+  /**
+   * The running stages, the source's first. Of each: its tasks, those that run or have finished, those that have finished,
+   * those that Spark has yet to retry, and the milliseconds since a task last got a slot.
+   */
+  def stages: Array[Array[Long]] = running.map { stage =>
+    val attempts = attemptsOf(stage)
+    Array[Long](
+      stage.numTasks,
+      attempts.started.size,
+      stage.numCompleteTasks,
+      attempts.failed.size,
+      attempts.steadyMs(stage.submissionTime, System.currentTimeMillis()))
   }.toArray
 
   /** Whether a task of the query is at work, also one that is about to end because the query was stopped. */
@@ -31,33 +43,55 @@ class QueryTasks(query: StreamingQuery) {
       .exists(_.numActiveTasks > 0)
   }
 
-  /** The partitions whose tasks have no slot; nothing where all have one, or nothing runs right now. */
+  /** The partitions whose tasks have no slot; none if all have one, or nothing runs right now. */
   def unread: Array[String] = running.headOption match {
-    case Some((stage, _)) =>
+    case Some(stage) =>
       val read = Option(execution.lastExecution).toSeq.flatMap { last =>
         last.executedPlan.collect { case scan: RealTimeStreamScanExec => KafkaTasks.named(scan.inputPartitions) }.flatten
       }
-      val started = startedTasks(stage.stageId, stage.attemptId, stage.numTasks)
+      val started = attemptsOf(stage).started
       if (read.size == stage.numTasks) read.indices.filterNot(started).map(read).toArray else Array.empty
     case None => Array.empty
   }
 
-  /**
-   * The stages that run and the number of their tasks that were started. Spark notes a task at once, its stage's own
-   * counts up to a heartbeat later. A job that reads the static side of a join is not the query's flow.
-   */
-  private def running = {
+  /** The running stages. A job that reads the static side of a join is not part of the query's flow. */
+  private def running: Seq[StageData] = {
     val store = context.statusStore
     val jobs = store.jobsList(java.util.Arrays.asList(JobExecutionStatus.RUNNING)).filter { job =>
       job.jobGroup.contains(query.runId.toString) && !job.jobTags.exists(_.startsWith("broadcast exchange"))
     }
     jobs.flatMap(_.stageIds).distinct.sorted.flatMap { id =>
-      store.asOption(store.lastStageAttempt(id)).filter(_.status == StageStatus.ACTIVE).map { stage =>
-        (stage, startedTasks(id, stage.attemptId, stage.numTasks).size)
-      }
+      store.asOption(store.lastStageAttempt(id)).filter(_.status == StageStatus.ACTIVE)
     }
   }
 
-  private def startedTasks(stage: Int, attempt: Int, most: Int): Set[Int] =
-    context.statusStore.taskList(stage, attempt, most).map(_.index).toSet
+  private def attemptsOf(stage: StageData): TaskAttempts =
+    TaskAttempts.of(context.statusStore, stage.stageId, stage.attemptId)
+}
+
+/**
+ * The attempts of a stage's tasks: a task that failed, or whose executor was lost, has several.
+ *
+ * Spark records an attempt when it starts; a stage's own counts follow up to a heartbeat later.
+ */
+class TaskAttempts(attempts: Seq[TaskData]) {
+
+  /** The tasks that run or have finished. */
+  val started: Set[Int] = attempts.filterNot(hasFailed).map(_.index).toSet
+
+  /** The tasks whose attempts have all failed: Spark has yet to retry them. */
+  val failed: Set[Int] = attempts.map(_.index).toSet -- started
+
+  /** How long ago the last running attempt got its slot; if none runs, how long ago the stage was submitted. */
+  def steadyMs(submitted: Option[Date], now: Long): Long = {
+    val launches = attempts.filter(_.status == "RUNNING").map(_.launchTime.getTime)
+    launches.maxOption.orElse(submitted.map(_.getTime)).map(last => math.max(0L, now - last)).getOrElse(0L)
+  }
+
+  private def hasFailed(attempt: TaskData): Boolean = attempt.status == "FAILED" || attempt.status == "KILLED"
+}
+
+object TaskAttempts {
+  def of(store: AppStatusStore, stage: Int, attempt: Int): TaskAttempts =
+    new TaskAttempts(store.taskList(stage, attempt, Int.MaxValue))
 }

@@ -4,7 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.JobArtifactSet
 import org.apache.spark.api.python.PythonEvalType
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeReference, CreateNamedStruct, Expression, GetStructField, Literal, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeReference, BoundReference, CreateNamedStruct, Expression, GetStructField, Literal, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{ArrowEvalPython, BatchEvalPython, LogicalPlan, MapInArrow, MapInPandas}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.classic.SparkSession
@@ -91,8 +91,10 @@ object RealTimePython {
         run)
       val made = AttributeReference("row", DataTypeUtils.fromAttributes(output), nullable = false)()
       val mapped = MapPartitionsExec(make(facts), made, objects)
+      // Bound: without whole-stage code generation, Spark evaluates a serializer without binding it.
+      val result = BoundReference(0, made.dataType, nullable = false)
       val columns = output.zipWithIndex.map { case (column, index) =>
-        Alias(GetStructField(made, index), column.name)(column.exprId, column.qualifier, Some(column.metadata))
+        Alias(GetStructField(result, index), column.name)(column.exprId, column.qualifier, Some(column.metadata))
       }
       SerializeFromObjectExec(columns, mapped) :: Nil
     }

@@ -6,6 +6,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.{TaskContext, TaskKilledException}
 import org.apache.spark.api.python.PythonException
+import org.apache.spark.internal.Logging
 
 /**
  * A worker's answers, and those of the next one where it ends: killed, out of memory, or hung for longer than it may.
@@ -95,20 +96,16 @@ private[tailrace] final class Supervised(
   private def causes(thrown: Throwable): Iterator[Throwable] =
     Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20)
 
-  private def watchEvery(periodMs: Long): ScheduledFuture[_] = Watch.scheduleWithFixedDelay(
-    () => {
-      val watched = process // before it is asked how long it takes: the next one has had no time yet
-      if (!watched.hung && isLate) {
-        watched.hung = true
-        watched.end()
-      }
-    },
-    periodMs,
-    periodMs,
-    TimeUnit.MILLISECONDS)
+  private def watchEvery(periodMs: Long): ScheduledFuture[_] = repeat(periodMs) { () =>
+    val watched = process // before it is asked how long it takes: the next one has had no time yet
+    if (isLate) {
+      watched.hung = true
+      watched.end()
+    }
+  }
 }
 
-private[tailrace] object Supervised {
+private[tailrace] object Supervised extends Logging {
 
   /** A row is blamed when a worker ended over it so often with nothing else to do. */
   private val EndedAttempts = 2
@@ -118,6 +115,14 @@ private[tailrace] object Supervised {
 
   /** Each costs a whole time limit. */
   private val HungAttempts = 1
+
+  /** Run work periodically, also after it has failed: a scheduler never again runs a task that throws. */
+  def repeat(periodMs: Long)(work: Runnable): ScheduledFuture[_] = {
+    val guarded: Runnable = () =>
+      try work.run()
+      catch { case failed: Throwable => logWarning("the time limit of Python functions could not be checked", failed) }
+    Watch.scheduleWithFixedDelay(guarded, periodMs, periodMs, TimeUnit.MILLISECONDS)
+  }
 
   private lazy val Watch: ScheduledExecutorService = Executors.newSingleThreadScheduledExecutor { work =>
     val thread = new Thread(work, "time limit of Python functions")

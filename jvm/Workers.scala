@@ -2,11 +2,13 @@ package org.apache.spark.sql.execution.python.tailrace
 
 import java.io.{BufferedInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, InputStream, IOException}
 import java.nio.ByteBuffer
-import java.nio.channels.{AsynchronousCloseException, ClosedChannelException}
+import java.nio.channels.AsynchronousCloseException
 import java.util.concurrent.atomic.AtomicBoolean
 
+import scala.jdk.OptionConverters._
+
 import org.apache.spark.{SparkEnv, TaskContext}
-import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonRDD, PythonWorker, PythonWorkerHandle}
+import org.apache.spark.api.python.{ChainedPythonFunctions, LocalPythonWorkerHandle, PythonEvalType, PythonRDD, PythonWorker, PythonWorkerHandle}
 import org.apache.spark.api.python.SpecialLengths.END_OF_DATA_SECTION
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.PythonUDFRunner
@@ -14,18 +16,29 @@ import org.apache.spark.sql.internal.SQLConf
 
 /** The process that Spark's runner talks to: known once it has been started. */
 private[tailrace] final class WorkerProcess {
-  @volatile private var known: Option[(PythonWorker, Option[PythonWorkerHandle])] = None
+  @volatile private var known: Option[Started] = None
 
   /** Whether it was ended because it took too long. */
   @volatile var hung = false
 
-  def is(worker: PythonWorker, handle: Option[PythonWorkerHandle]): Unit = known = Some((worker, handle))
+  def is(worker: PythonWorker, handle: Option[PythonWorkerHandle]): Unit = known = Some(new Started(worker, handle))
 
-  /** End it, whatever it does: whoever waits for its answer is told so. */
-  def end(): Unit = known.foreach { case (worker, handle) =>
-    handle.foreach(_.destroy())
-    try worker.stop()
-    catch { case _: Exception => } // it has ended already
+  /** Kill it and close its channel, so that a thread that waits for its answer gets an exception. */
+  def end(): Unit = known.foreach(_.end())
+
+  private final class Started(worker: PythonWorker, handle: Option[PythonWorkerHandle]) {
+    // Looked up now: later, its pid may be another process's.
+    private val process = handle.collect { case local: LocalPythonWorkerHandle => local }
+      .flatMap(local => ProcessHandle.of(local.pid).toScala)
+
+    def end(): Unit =
+      try {
+        // Spark's handle sends SIGTERM, which a worker may ignore.
+        if (process.isDefined) process.foreach(_.destroyForcibly()) else handle.foreach(_.destroy())
+      } finally {
+        try worker.stop()
+        catch { case _: Exception => } // it has ended already
+      }
   }
 }
 
@@ -58,18 +71,21 @@ private[tailrace] final class MessageWorker(
   override def runnerConf: Map[String, String] = super.runnerConf - SQLConf.PYTHON_UDF_PROFILER.key
 
   /**
-   * A worker that an ended task has put back may have its channel closed yet: Java closes that of a thread which is interrupted
-   * while it writes. Spark takes such a worker out of those to be reused and fails; the next one is as good.
+   * Start a worker. If that fails with an I/O error, discard the worker and try the next one.
+   *
+   * An idle worker may have a closed channel: Java closes the channel of a thread that is interrupted while it writes. Or it
+   * died with its daemon: to discard it, Spark writes to the daemon, which fails. Spark takes one such worker out of its idle
+   * queue and throws. Once the queue is empty, Spark starts a new daemon.
    */
   def run(messages: Iterator[Array[Byte]], context: TaskContext): Iterator[Array[Byte]] = {
-    var left = MessageWorker.MostClosed
+    var left = MessageWorker.MostDiscarded
     var answers: Option[Iterator[Array[Byte]]] = None
     while (answers.isEmpty) {
       answers =
         try Some(compute(messages, context.partitionId(), context))
         catch {
-          case interrupted: AsynchronousCloseException => throw interrupted // it is this task that ends
-          case _: ClosedChannelException if left > 0 =>
+          case interrupted: AsynchronousCloseException => throw interrupted // this task is ending
+          case _: IOException if left > 0 && !context.isInterrupted() =>
             left -= 1
             None
         }
@@ -198,6 +214,6 @@ private[tailrace] final class MessageWorker(
 private[tailrace] object MessageWorker {
   val ReadAtOnce = 65536
 
-  /** How many closed workers one after the other are passed over. */
-  val MostClosed = 16
+  /** Most failed starts in a row; Spark's idle queue may hold a dead worker for every slot. */
+  val MostDiscarded = 64
 }

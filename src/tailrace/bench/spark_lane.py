@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,8 +67,10 @@ def main() -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     runs = _tailrace_query if settings.tailrace else _stock_query
-    with runs(settings, cell) as (query, raise_if_failed):
-        times = _task_times(query) if settings.tailrace else None
+    with (
+        runs(settings, cell) as (query, raise_if_failed),
+        _task_times(query) if settings.tailrace else nullcontext() as times,
+    ):
         _follow(query, raise_if_failed, None if settings.trigger == "microbatch" else cell.events, ended, times)
 
 
@@ -189,8 +191,9 @@ def _raise_failure(query: "StreamingQuery") -> None:
         raise failed
 
 
-def _task_times(query: "StreamingQuery") -> Callable[[int], dict[str, int] | None]:
-    """When the tasks of a batch started and ended, as Tailrace's engine saw it."""
+@contextmanager
+def _task_times(query: "StreamingQuery") -> Iterator[Callable[[int], dict[str, int] | None]]:
+    """Yield a function that says when the tasks of a batch started and ended, as Tailrace's engine saw it."""
     from tailrace.engine import BatchTimes
 
     watched = BatchTimes(query)
@@ -199,7 +202,10 @@ def _task_times(query: "StreamingQuery") -> Callable[[int], dict[str, int] | Non
         found = watched.of(batch)
         return asdict(found) if found is not None else None
 
-    return of
+    try:
+        yield of
+    finally:
+        watched.close()
 
 
 def _follow(

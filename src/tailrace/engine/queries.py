@@ -33,6 +33,10 @@ class BatchTimes:
         found = list(self._times.of(batch))
         return TaskTimes(*map(int, found)) if found else None
 
+    def close(self) -> None:
+        """Stop listening."""
+        self._times.close()
+
 
 class BatchWatch:
     """Knows which batch of a query runs, and can end the query after it."""
@@ -67,22 +71,30 @@ def failure_text(query: StreamingQuery) -> str | None:
 
 @dataclass(frozen=True)
 class StageTasks:
-    """The tasks of a stage that runs."""
+    """The tasks of a running stage."""
 
     total: int
     started: int
-    """Those that got a slot, ended ones among them."""
+    """Tasks that run or have finished."""
     done: int
+    retrying: int
+    """Tasks whose attempts have failed so far: Spark has yet to retry them."""
+    steady_s: float
+    """Seconds since a task last got a slot; if no task runs, since the stage was submitted."""
 
     @property
     def waiting(self) -> int:
-        """Those that have not got a slot yet."""
+        """Tasks without a slot, those to be retried included."""
         return max(0, self.total - self.started)
 
 
 def running_stages(query: StreamingQuery) -> list[StageTasks]:
-    """The stages of a query that run right now, the source's first; a stage without any slot is among them."""
-    return [StageTasks(*map(int, stage)) for stage in _tasks(query).stages()]
+    """Return the running stages of a query, the source's first, also those without any slot."""
+    found = []
+    for stage in _tasks(query).stages():
+        total, started, done, retrying, steady_ms = map(int, stage)
+        found.append(StageTasks(total, started, done, retrying, steady_ms / 1000))
+    return found
 
 
 def unread_partitions(query: StreamingQuery) -> tuple[str, ...]:

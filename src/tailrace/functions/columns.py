@@ -42,6 +42,7 @@ class ColumnFunction:
             EvalConf({"input_type": json.dumps({"type": "struct", "fields": fields})}),
         )
         self._evaluate = with_short_ways(evaluate, told["kind"])
+        self.function = self._loader.function
         self._type: Any = None
 
     def of(self, batch: Any) -> Any:
@@ -64,7 +65,7 @@ class ColumnFunction:
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                failures.setdefault(len(made), described(self.name, raised))
+                failures.setdefault(len(made), described(self.name, self.function, raised))
                 made.append(self.nothing())
         return made
 
@@ -108,13 +109,15 @@ def columns(told: Mapping[str, Any]) -> Callable[..., Any]:
         failures: dict[int, str] = {}
         for each in functions:
             began = time.perf_counter_ns()
+            failure: Exception | None = None
             try:
-                made = each.of(batch)
+                results.append(each.of(batch))
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                made = _failed(each, batch, failures, raised, must_fail=told["must_fail"])
-            results.append(made)
+                failure = raised
+            if failure is not None:  # not above, where it would be the context of what single rows raise
+                results.append(_failed(each, batch, failures, failure, must_fail=told["must_fail"]))
             spent.append(time.perf_counter_ns() - began)
         return answers.of(beside(results), failures, spent)
 
@@ -125,12 +128,12 @@ def _failed(each: ColumnFunction, batch: Any, failures: dict[int, str], raised: 
     """The results for a batch that a function fails on, which it may not do for all of its rows."""
     own: dict[int, str] = {}
     if batch.num_rows == 1:
-        own[0] = described(each.name, raised)
+        own[0] = described(each.name, each.function, raised)
         made = each.nothing()
     else:
         made = joined(each.one_by_one([batch], own))
     if not own and must_fail:  # it is to be seen, though no row has to do with it
-        raise FunctionFailed.by(each.name, raised) from None
+        raise FunctionFailed.by(each.name, each.function, raised) from None
     for at, failure in own.items():
         failures.setdefault(at, failure)
     return made

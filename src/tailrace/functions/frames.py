@@ -27,7 +27,8 @@ def frames(told: Mapping[str, Any]) -> Callable[..., Any]:
         loader, [udf_info(each, {0: 0})], told["kind"], conf, EvalConf({})
     )
     _, declared = loader.loaded[-1]
-    mapped = Frames(each["name"], _flat(evaluate, told["kind"]), told["alone"], must_fail=told["must_fail"])
+    call = _flat(evaluate, told["kind"])
+    mapped = Frames(each["name"], loader.function, call, told["alone"], must_fail=told["must_fail"])
     mapped.begin()
     read, answers, shape = reader(told), Answers(), Shape(_arrow_schema(declared, conf))
 
@@ -84,8 +85,8 @@ class Frames(Iterated):
     any of them, it may have kept back others.
     """
 
-    def __init__(self, name: str, call: Call, alone: int, *, must_fail: bool) -> None:
-        super().__init__(name, call, alone, must_fail=must_fail)
+    def __init__(self, name: str, function: Any, call: Call, alone: int, *, must_fail: bool) -> None:
+        super().__init__(name, function, call, alone, must_fail=must_fail)
         self._open = 0
         self._done = 0
         self._held: deque[Any] = deque()
@@ -123,7 +124,7 @@ class Frames(Iterated):
             except MemoryError:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                failures[at] = described(self.name, raised)
+                failures[at] = described(self.name, self.function, raised)
         self._close(but=0)
         return made
 

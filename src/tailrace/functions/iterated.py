@@ -15,8 +15,9 @@ class Iterated(ABC):
     with ends the query where `must_fail` says so.
     """
 
-    def __init__(self, name: str, call: Call, alone: int, *, must_fail: bool) -> None:
+    def __init__(self, name: str, function: Any, call: Call, alone: int, *, must_fail: bool) -> None:
         self.name = name
+        self.function = function
         self._call = call
         self._alone = alone
         self._must_fail = must_fail
@@ -29,7 +30,7 @@ class Iterated(ABC):
         except MemoryError:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
-            raise FunctionFailed.by(self.name, raised) from None
+            raise FunctionFailed.by(self.name, self.function, raised) from None
 
     def over(self, batch: Any, failures: dict[int, str]) -> list[Any]:
         """What the function makes before it asks for the next batch, or to its end where there is none.
@@ -41,12 +42,16 @@ class Iterated(ABC):
             if self._alone > 0:
                 self._alone -= 1
                 return self._one_by_one(failures)
+        failure: Exception | None = None
+        made: list[Any] = []
         try:
             made = self._pulled(batch)
         except MemoryError:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-            return self._again(raised, failures)
+            failure = raised
+        if failure is not None:  # not above, where it would be the context of what single rows raise
+            return self._again(failure, failures)
         self._note(batch, made)
         return made
 
@@ -59,10 +64,10 @@ class Iterated(ABC):
         begun = self._pulling is not None and self._pulling.begun
         self._pulling = None
         if not begun or not self._knows_all():
-            raise FunctionFailed.by(self.name, raised) from None
+            raise FunctionFailed.by(self.name, self.function, raised) from None
         made = self._one_by_one(failures)
         if not failures and self._must_fail:
-            raise FunctionFailed.by(self.name, raised) from None
+            raise FunctionFailed.by(self.name, self.function, raised) from None
         return made
 
     @property

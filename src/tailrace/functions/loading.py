@@ -25,6 +25,11 @@ class Remembering:
         self.loaded: list[Any] = []
         """What it has loaded so far."""
 
+    @property
+    def function(self) -> Any:
+        """The user's function that it loaded last: the outermost one of a call."""
+        return self.loaded[-1][0]
+
     def loads(self, pickled: Any) -> Any:
         """The object; the same as before where its bytes are, and its place."""
         self.loaded.append(self._remembered(bytes(pickled)))

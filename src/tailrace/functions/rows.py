@@ -17,19 +17,20 @@ def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
     places = {at: at for at in range(len(told["inputs"]))}
     calls = []
     for number, each in enumerate(told["functions"]):
+        loader = Remembering(number)
         offsets, call = read_single_udf(  # type: ignore[no-untyped-call]
-            Remembering(number),
+            loader,
             udf_info(each, places),
             PythonEvalType.SQL_BATCHED_UDF,
             RunnerConf(dict(told["conf"])),
             number,
         )
-        calls.append((each["name"], offsets, call))
+        calls.append((each["name"], loader.function, offsets, call))
 
     def run(group: Sequence[Sequence[Any]]) -> Any:
         columns, spent = [], []
         failures: dict[int, str] = {}
-        for name, offsets, call in calls:
+        for name, function, offsets, call in calls:
             began = time.perf_counter_ns()
             results = []
             for row in group:
@@ -38,21 +39,21 @@ def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
                 except MemoryError:
                     raise
                 except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                    failures.setdefault(len(results), described(name, raised))
+                    failures.setdefault(len(results), described(name, function, raised))
                     results.append(None)
             columns.append(results)
             spent.append(time.perf_counter_ns() - began)
         answer = packed((columns, failures or None, spent))
         if type(answer) is Packed:
             return answer
-        for (name, _, _), results in zip(calls, columns, strict=True):
-            _leave_out_unsendable(name, results, failures)
+        for (name, function, _, _), results in zip(calls, columns, strict=True):
+            _leave_out_unsendable(name, function, results, failures)
         return columns, failures or None, spent
 
     return run
 
 
-def _leave_out_unsendable(name: str, results: list[Any], failures: dict[int, str]) -> None:
+def _leave_out_unsendable(name: str, function: Any, results: list[Any], failures: dict[int, str]) -> None:
     """A result that no pickler takes, such as a generator, is its row's failure."""
     from pyspark import cloudpickle
 
@@ -60,5 +61,5 @@ def _leave_out_unsendable(name: str, results: list[Any], failures: dict[int, str
         try:
             cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
         except Exception as raised:  # noqa: BLE001 - whatever it is, this result cannot be sent
-            failures.setdefault(at, described(name, raised))
+            failures.setdefault(at, described(name, function, raised))
             results[at] = None

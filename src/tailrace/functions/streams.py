@@ -31,7 +31,7 @@ class Streamed(Iterated):
     """A function that makes one result of each row, in order: those that it has not answered are held."""
 
     def __init__(self, function: ColumnFunction, alone: int, *, must_fail: bool) -> None:
-        super().__init__(function.name, function.over, alone, must_fail=must_fail)
+        super().__init__(function.name, function.function, function.over, alone, must_fail=must_fail)
         self._function = function
         self._unanswered: deque[Any] = deque()
 

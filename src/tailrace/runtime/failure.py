@@ -20,11 +20,12 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
-from tailrace.functions.failures import is_librarys
+from tailrace.functions.failures import is_librarys, is_users
 from tailrace.kafka.failures import JAVA_REFUSALS, java_cause
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
+_OWN_EXCEPTION = re.compile(r"^tailrace\.functions\.failures\.FunctionFailed: ")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -63,7 +64,7 @@ def translate_failure(name: str, text: str, *, runs_in_microbatch: bool = False)
 def _users_place(trace: str) -> str:
     """The last frame of the user's in a traceback, in words; or nothing."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if not is_librarys(frame[0])]
+    own = [frame for frame in frames if is_users(frame[0]) and not is_librarys(frame[0])]
     return f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
 
 
@@ -87,7 +88,7 @@ def _python_error(name: str, found: re.Match[str], text: str) -> TailraceError:
         (line for line in after_last_frame if line.strip() and not line.startswith(" ") and '", line ' not in line), ""
     )
     return UserCodeFailed(
-        f"a Python function of query {name!r} raised an exception{place}: {message.strip()}",
+        f"a Python function of query {name!r} raised an exception{place}: {_OWN_EXCEPTION.sub('', message.strip())}",
         fix="fix that line; --verbose shows the whole stack trace",
         detail=text,
     )

@@ -1,4 +1,4 @@
-"""A thread that looks after the flow of a real-time query for as long as it runs."""
+"""A thread that watches the flow of a real-time query for as long as it runs."""
 
 import logging
 import threading
@@ -17,11 +17,13 @@ from tailrace.runtime.flow import Flow, Starved
 from tailrace.runtime.visible_records import VisibleRecords
 
 _LOOK_EVERY_S = 2.0
+_BLIND_S = 30.0
+"""How long looks may fail before a warning says so: while Spark ends, a few always do."""
 _log = logging.getLogger("tailrace")
 
 
 class FlowWatch:
-    """Looks at a query every two seconds; stops it, or warns, where a partition is not read."""
+    """Looks at a query every two seconds; stops it, or warns, when a partition is not read."""
 
     def __init__(self, query: StreamingQuery, name: str, visible: VisibleRecords, *, stops: bool) -> None:
         self._query = query
@@ -30,12 +32,14 @@ class FlowWatch:
         self._flow = Flow(visible)
         self._unread: tuple[str, ...] = ()
         self._batch: int | None = None
+        self._blind_since: float | None = None
+        self._said_blind = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
         self.found = ""
         """What is not being read right now, in words; or nothing."""
         self.failed: TailraceError | None = None
-        """Why the query was stopped, if it was."""
+        """Why the query was stopped, or is about to be."""
 
     def start(self) -> None:
         """Look from now on."""
@@ -52,17 +56,38 @@ class FlowWatch:
             try:
                 if not self._query.isActive:
                     return
-                self._look()
-            except (PySparkException, Py4JError, OSError):
-                continue  # Spark is ending, or a question came at the wrong moment
-            except Exception:  # noqa: BLE001 - a watch that ends in silence would be what it is there against
-                _log.exception("query %r: its flow could not be looked at", self._name)
+                if self.failed is None:
+                    self._look()
+                else:
+                    self._stop()
+                self._blind_since, self._said_blind = None, False
+            except (PySparkException, Py4JError, OSError) as failed:
+                self._note_blind(failed)  # Spark may be ending, or a batch just ended
+            except Exception:  # noqa: BLE001 - a watch must not end silently
+                _log.exception("query %r: its flow could not be checked", self._name)
+
+    def _note_blind(self, failed: Exception) -> None:
+        """Warn once if the query has not been watched for a while."""
+        now = time.monotonic()
+        self._blind_since = now if self._blind_since is None else self._blind_since
+        if not self._said_blind and now - self._blind_since >= _BLIND_S:
+            self._said_blind = True
+            what = "cannot be stopped" if self.failed is not None else "its flow cannot be checked"
+            reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
+            _log.warning("query %r: %s for %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
     def _look(self) -> None:
         stages, latest = running_stages(self._query), self._latest()
-        self._require_real_time(latest)
+        if not self._is_real_time(latest):
+            self._stop_for(
+                QueryRefused(
+                    f"query {self._name!r} was started in real time, but Spark does not run it so any more",
+                    why="its running plan has no real-time scan",
+                )
+            )
+            return
         if any(stage.waiting for stage in stages):
-            # A batch may end between the two questions: then the last answer is as good.
+            # A batch may end between the two calls: then the last result still holds.
             self._unread = unread_partitions(self._query) or self._unread
         elif stages:
             self._unread = ()
@@ -77,25 +102,26 @@ class FlowWatch:
         else:
             _log.warning("query %r: %s", self._name, starved.in_words)
 
-    def _require_real_time(self, latest: Mapping[str, Any] | None) -> None:
-        """Every batch has a plan of its own: none may fall back in silence."""
+    def _is_real_time(self, latest: Mapping[str, Any] | None) -> bool:
+        """Return whether the running batch reads continuously: each has its own plan."""
         batch = latest.get("batchId") if latest is not None else None
         if batch == self._batch:
-            return
+            return True
+        in_real_time = runs_in_real_time(self._query)
         self._batch = batch
-        if not runs_in_real_time(self._query):
-            self._stop_for(
-                QueryRefused(
-                    f"query {self._name!r} was started in real time, but Spark does not run it so any more",
-                    why="its running plan has no real-time scan",
-                )
-            )
+        return in_real_time
 
     def _stop_for(self, reason: TailraceError) -> None:
-        """Stop the query; where that fails it is tried again at the next look."""
+        """Stop the query; if that fails, the next look tries again."""
+        if self._query.exception() is not None:
+            return  # it is ending: what Spark says of it is the cause
         _log.error("stopping: %s", reason)
-        self._query.stop()
+        # First: as soon as the query stops, whoever waits for it asks why.
         self.failed = reason
+        self._stop()
+
+    def _stop(self) -> None:
+        self._query.stop()
         self._ended.set()
 
     def _latest(self) -> Mapping[str, Any] | None:
@@ -107,6 +133,6 @@ class FlowWatch:
             why = f"{starved.waiting} of its tasks have no slot: a topic gained partitions, or another job took slots"
             fix = "start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns"
         else:
-            why = "they have records, and two batches in a row have read none of them"
-            fix = "start it again; should it come back, look at those partitions' broker; starved='warn' only warns"
+            why = "they have records, and batch after batch has read none of them"
+            fix = "start it again; if it happens again, check the broker of those partitions; starved='warn' only warns"
         return PartitionsStarved(f"query {self._name!r}: {starved.in_words}", why=why, fix=fix)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tailrace.errors import (
@@ -16,6 +18,7 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
+from tailrace.functions import failures
 from tailrace.runtime.failure import translate_failure
 
 JAVA_FRAMES = """\
@@ -375,3 +378,20 @@ def test_what_the_broker_refuses_while_it_runs_is_told_as_what_it_is(
     assert why in error.why
     assert "Exception" not in error.why
     assert error.detail == text
+
+
+def test_a_line_of_tailrace_is_never_blamed() -> None:
+    own = Path(failures.__file__)
+    text = f"""\
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 2100, in main
+    process()
+  File "{own.with_name("columns.py")}", line 133, in _failed
+    raise FunctionFailed.by(each.name, each.function, raised) from None
+tailrace.functions.failures.FunctionFailed: pyspark.errors.PySparkRuntimeError: [RESULT_ROWS_MISMATCH] wrong
+{JAVA_FRAMES}"""
+    what = translate_failure("fraud", text).what
+    assert what == (
+        "a Python function of query 'fraud' raised an exception: "
+        "pyspark.errors.PySparkRuntimeError: [RESULT_ROWS_MISMATCH] wrong"
+    )

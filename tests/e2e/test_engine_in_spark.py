@@ -1,0 +1,172 @@
+"""What the engine adds to Spark, seen through its parts: no query is started."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from conftest import wait_until
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from python_kinds import doubling
+
+from tailrace import engine
+from tailrace.functions import pickled_half
+
+pytestmark = pytest.mark.timeout(300)
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+
+def carrying(spark: SparkSession, limit_ms: int = 60_000) -> SparkSession:
+    """Return a session whose batches run Python functions as real time does."""
+    own = engine.clone_session(spark)
+    engine.carry_python(own, "parts", pickled_half(), limit_ms=limit_ms, dead_letters=None, always=True)
+    return own
+
+
+class TestTaskAttempts:
+    @pytest.fixture
+    def listener(self, spark: SparkSession) -> Iterator[tuple[Any, Any]]:
+        """A store of what runs, and the listener that fills it."""
+        jvm: Any = spark._jvm
+        store = jvm.org.apache.spark.status.AppStatusStore.createLiveStore(
+            jvm.org.apache.spark.SparkConf(), jvm.scala.Option.empty()
+        )
+        yield store, store.listener().get()
+        store.close()
+
+    def task(self, spark: SparkSession, number: int, index: int, launched_ms: int) -> Any:
+        jvm: Any = spark._jvm
+        locality = jvm.org.apache.spark.scheduler.TaskLocality.ANY()
+        info = jvm.org.apache.spark.scheduler.TaskInfo
+        return info(number, index, 0, index, launched_ms, "1", "host", locality, False)
+
+    def submit(self, spark: SparkSession, listener: Any, tasks: int) -> None:
+        jvm: Any = spark._jvm
+        nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq([])
+        none = jvm.scala.Option.empty()
+        metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
+        stage = jvm.org.apache.spark.scheduler.StageInfo(
+            7, 0, "s", tasks, nothing, nothing, "", metrics, nothing, none, 0, False, 0
+        )
+        submitted = jvm.org.apache.spark.scheduler.SparkListenerStageSubmitted(stage, jvm.java.util.Properties())
+        listener.onStageSubmitted(submitted)
+
+    def start(self, spark: SparkSession, listener: Any, task: Any) -> None:
+        jvm: Any = spark._jvm
+        listener.onTaskStart(jvm.org.apache.spark.scheduler.SparkListenerTaskStart(7, 0, task))
+
+    def lose(self, spark: SparkSession, listener: Any, task: Any) -> None:
+        jvm: Any = spark._jvm
+        task.markFinished(jvm.org.apache.spark.TaskState.FAILED(), task.launchTime() + 1)
+        lost = jvm.org.apache.spark.ExecutorLostFailure("1", True, jvm.scala.Option.empty())
+        metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
+        peaks = jvm.org.apache.spark.executor.ExecutorMetrics()
+        end = jvm.org.apache.spark.scheduler.SparkListenerTaskEnd
+        listener.onTaskEnd(end(7, 0, "ResultTask", lost, task, peaks, metrics))
+
+    def test_retries_do_not_hide_the_tasks_that_run(self, spark: SparkSession, listener: tuple[Any, Any]) -> None:
+        store, heard = listener
+        jvm: Any = spark._jvm
+        self.submit(spark, heard, 4)
+        tasks = [self.task(spark, index, index, 1_000) for index in range(4)]
+        for each in tasks:
+            self.start(spark, heard, each)
+        for each in tasks[2:]:
+            self.lose(spark, heard, each)
+        attempts = jvm.org.apache.spark.sql.tailrace.TaskAttempts
+        lost = attempts.of(store, 7, 0)
+        assert (lost.started().size(), lost.failed().size()) == (2, 2)
+        for index in (2, 3):
+            self.start(spark, heard, self.task(spark, 10 + index, index, 5_000))
+        again = attempts.of(store, 7, 0)
+        assert (again.started().size(), again.failed().size()) == (4, 0)
+        assert again.steadyMs(jvm.scala.Option.empty(), 7_500) == 2_500
+
+
+def test_listeners_for_the_times_of_batches_are_removed(spark: SparkSession) -> None:
+    listeners = spark.sparkContext._jsc.sc().listenerBus().listeners
+    before = listeners().size()
+    query: Any = SimpleNamespace(id="a-query")
+    times = engine.BatchTimes(query)
+    assert listeners().size() == before + 1
+    times.close()
+    assert listeners().size() == before
+
+
+def test_a_check_of_the_time_limit_that_fails_is_repeated(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
+    repeat = jvm.org.apache.spark.sql.execution.python.tailrace.Supervised.repeat
+    tasks, ticks = jvm.java.util.concurrent.ConcurrentLinkedDeque(), jvm.java.util.concurrent.ConcurrentLinkedDeque()
+    ticks.addAll(["tick"] * 1000)
+    # On an empty deque removeFirst raises an exception.
+    watches = [repeat(20, jvm.java.beans.EventHandler.create(runnable, each, "removeFirst")) for each in (tasks, ticks)]
+    try:
+        wait_until(lambda: ticks.size() < 998, 20, "runs that fail")  # by the same thread, each in turn
+        tasks.add("task")
+        wait_until(tasks.isEmpty, 20, "a run after those that failed")
+    finally:
+        for watch in watches:
+            watch.cancel(False)
+
+
+def test_a_worker_that_ignores_requests_to_end_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    def stubborn(value: int) -> int:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(300)
+        return value
+
+    rows = carrying(spark, limit_ms=1000).range(1).select(F.col("id").alias("a"))
+    try:
+        with pytest.raises(Exception, match="took longer than"):
+            doubling("udf", stubborn)(rows).collect()
+        workers = [int(mark.name) for mark in tmp_path.iterdir()]
+        assert workers
+        wait_until(lambda: not any(map(is_running, workers)), 10, "the end of the worker")
+    finally:
+        for mark in tmp_path.iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(mark.name), signal.SIGKILL)
+
+
+def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSession) -> None:
+    own = carrying(spark)
+
+    def doubled() -> list[int]:
+        rows = own.range(0, 4, 1, 4).select(F.col("id").alias("a"))
+        return [row["b"] for row in doubling("udf", lambda value: value * 2)(rows).collect()]
+
+    assert doubled() == [0, 2, 4, 6]
+    killed = python_daemons()
+    assert any(each.children() for each in killed), "some are idle"
+    with_workers = [process for daemon in killed for process in (daemon, *daemon.children(recursive=True))]
+    for process in with_workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_until(lambda: not any(is_running(process.pid) for process in with_workers), 20, "the end of the daemon")
+    assert doubled() == [0, 2, 4, 6]
+
+
+def python_daemons() -> list[psutil.Process]:
+    """Return the daemons that fork the workers of this process's Spark."""
+    below = psutil.Process().children(recursive=True)
+    daemons = {each.pid: each for each in below if "pyspark.daemon" in each.cmdline()}
+    return [each for each in daemons.values() if each.ppid() not in daemons]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
