@@ -84,7 +84,7 @@ def run(
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import run_options
-    from tailrace.runtime.running import stop_on_signals
+    from tailrace.runtime.signals import stop_on_signals
     from tailrace.runtime.start import start_pipeline
 
     options = run_options(

@@ -10,6 +10,7 @@ from tailrace.engine.functions import (
     FunctionCosts,
     carry_python,
 )
+from tailrace.engine.gateway import has_jvm_ended
 from tailrace.engine.plans import (
     Call,
     Examined,
@@ -89,6 +90,7 @@ __all__ = [
     "explicit_settings",
     "failure_text",
     "frame_on",
+    "has_jvm_ended",
     "has_kafka_connector",
     "has_running_tasks",
     "has_tasks_at_work",

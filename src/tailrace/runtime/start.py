@@ -1,22 +1,23 @@
 """Starting a query, checked first. The only caller of ``DataStreamWriter.start``."""
 
-import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, default_location
-from tailrace.errors import DefinitionError, OptionRefused, TailraceError
+from tailrace.errors import DefinitionError, OptionRefused
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.sources import query_topics
 from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
+from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.candidate import (
     Candidate,
@@ -37,6 +38,7 @@ from tailrace.runtime.options import DEFAULT_PYTHON_TIMEOUT, DEFAULT_TRIGGER_EVE
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning, total_partitions
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
+from tailrace.runtime.signals import defer_signals
 from tailrace.runtime.source_frame import record_schema
 from tailrace.runtime.visible_records import visible_records
 from tailrace.spark_session import lend_context
@@ -130,7 +132,8 @@ def start_pipeline(
     sources = topics.sources()
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
     checkpoint.acquire(topics.owner(sources))
-    try:
+    with ExitStack() as lease:
+        lease.callback(checkpoint.release)
         spark, ours = spark_for(options, total_partitions(sources), announce)
         if sources is None:
             sources = topics.sources_by(spark)
@@ -145,13 +148,10 @@ def start_pipeline(
             lambda on, how: pipeline_candidate(pipeline, on, servers, how),
             spark,
             options,
-            checkpoint,
+            _Leased(checkpoint, lease),
             total_partitions(sources),
             rebuild=ours,
         )
-    except BaseException:
-        checkpoint.release()
-        raise
     if bound is not None and running.mode is Mode.REALTIME:
         running.end_at(bound)
     return running
@@ -177,70 +177,65 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     require_sink_topic(told)
     checkpoint = Checkpoint(identity.location)
     checkpoint.acquire(writer_owner(identity, topics, told))
-    try:
+    with ExitStack() as lease:
+        lease.callback(checkpoint.release)
         return _start(
             lambda on, how: writer_candidate(writer, on, identity.name, how),
             frame.sparkSession,
             options,
-            checkpoint,
+            _Leased(checkpoint, lease),
             topics.total,
             rebuild=False,
         )
-    except BaseException:
-        checkpoint.release()
-        raise
+
+
+@dataclass(frozen=True)
+class _Leased:
+    """A locked checkpoint. The lease ends the lock if the query is not even begun; from then on the query has it."""
+
+    checkpoint: Checkpoint
+    lease: ExitStack
 
 
 def _start(
     build: Callable[[SparkSession, RunOptions], Candidate],
     spark: SparkSession,
     options: RunOptions,
-    checkpoint: Checkpoint,
+    leased: _Leased,
     partitions: int | None,
     *,
     rebuild: bool,
 ) -> RunningQuery:
     """Plan the query on a session of its own, check it, start it and see that it runs."""
-    own = query_session(spark, options, checkpoint, partitions)
+    own = query_session(spark, options, leased.checkpoint, partitions)
     candidate = build(own, options)
-    query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
+    query = facts(candidate, own, options, saved_in(leased.checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
-        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False)
+        return _start(build, rebuilt(spark, query.slots), options, leased, partitions, rebuild=False)
     if options.auto and not report.ok:
-        running = _start(build, spark, options.in_microbatch(), checkpoint, partitions, rebuild=rebuild)
+        running = _start(build, spark, options.in_microbatch(), leased, partitions, rebuild=rebuild)
         running.why_microbatch = tuple(each for each in report.findings if each.severity is Severity.ERROR)
         return running
     require_ok(report)
-    started = _begin(candidate, options, checkpoint)
-    lend_context()  # stopping it would stop the query
-    running = RunningQuery(
-        started,
-        name=candidate.name,
-        mode=options.mode,
-        checkpoint=checkpoint,
-        report=report,
-        counts=candidate.counts,
-        costs=candidate.costs,
-    )
-    running.lost_lineage = candidate.lost_lineage
-    if query.realtime and options.once:
-        # Before anything else is waited for: it must see the batch in which the run is to end begin.
-        running.watch = engine.BatchWatch(started)
-    try:
+    with ExitStack() as unconfirmed:
+        with defer_signals():
+            # Ctrl-C while Spark starts the query would leave it running without a handle.
+            running = unconfirmed.enter_context(_begin(candidate, options, leased, report))
+        lend_context()  # stopping it would stop the query
+        running.lost_lineage = candidate.lost_lineage
+        if query.realtime and options.once:
+            # Before anything else is waited for: it must see the batch in which the run is to end begin.
+            running.watch = engine.BatchWatch(running.query)
         confirm(running)
-    except BaseException:
-        # Whatever it was, the caller gets no handle: a query left running would go on without its checkpoint's lock.
-        with contextlib.suppress(TailraceError):
-            running.stop()
-        raise
-    if query.realtime:
-        running.follow_flow(options.starved, visible_records(query.reads))
+        if query.realtime:
+            running.follow_flow(options.starved, visible_records(query.reads))
+        unconfirmed.pop_all()
     return running
 
 
-def _begin(candidate: Candidate, options: RunOptions, checkpoint: Checkpoint) -> StreamingQuery:
-    """Hand the query to Spark."""
+def _begin(candidate: Candidate, options: RunOptions, leased: _Leased, report: CheckReport) -> RunningQuery:
+    """Hand the query to Spark, and with it the checkpoint's lock."""
     if candidate.writer is None:
         raise AssertionError("a DataFrame alone is never started")
     realtime = options.mode is Mode.REALTIME
@@ -250,11 +245,27 @@ def _begin(candidate: Candidate, options: RunOptions, checkpoint: Checkpoint) ->
     if realtime and options.once:
         # A bounded run ends right after a checkpoint, which must be on disk by then.
         writer = writer.option("asyncProgressTrackingEnabled", "false")
+    writer = writer.queryName(candidate.name).option("checkpointLocation", leased.checkpoint.location)
     for counts in candidate.watched:
         counts.watch()
+    lease = leased.lease.pop_all()  # from here on the query may run, whatever Python is told of it
     try:
-        return writer.queryName(candidate.name).option("checkpointLocation", checkpoint.location).start()
+        started = writer.start()
     except PySparkException as refused:
+        lease.close()
         for counts in candidate.watched:
             counts.close()
         raise translate_failure(candidate.name, str(refused)) from refused
+    except Exception as failed:
+        if engine.has_jvm_ended(failed):
+            lease.close()
+        raise
+    return RunningQuery(
+        started,
+        name=candidate.name,
+        mode=options.mode,
+        checkpoint=leased.checkpoint,
+        report=report,
+        counts=candidate.counts,
+        costs=candidate.costs,
+    )
