@@ -59,6 +59,11 @@ class TailraceError(Exception):
         return "\n".join(lines)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class ToolchainError(TailraceError):
     """Something this machine needs to run Spark or Kafka is missing or broken."""
 

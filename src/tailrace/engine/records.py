@@ -31,6 +31,10 @@ class RecordCounts:
         """The records that could not, by reason."""
         return {reason: number for reason, number in sorted(self._value().items()) if reason}
 
+    def read(self) -> int:
+        """All records, those that could not be read included."""
+        return sum(self._value().values())
+
     def settle(self) -> None:
         """Wait until the counts of tasks that were stopped have arrived."""
         self._check.killed().settle(2000)

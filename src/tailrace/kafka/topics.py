@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing
+from tailrace.errors import BrokerUnreachable, TopicExists, TopicMissing, counted
 
 ASK_TIMEOUT_S = 2.0
 """How long a broker may take to answer. An unreachable one must be known within 5 s."""
@@ -66,7 +66,7 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
         if existing[name] == partitions:
             return False
         raise TopicExists(
-            f"topic {name!r} exists with {existing[name]} partitions, not {partitions}",
+            f"topic {name!r} exists with {counted(existing[name], 'partition')}, not {partitions}",
             fix=f"use another name, or --partitions {existing[name]}",
         )
     # -1: as many replicas as the brokers make by default.

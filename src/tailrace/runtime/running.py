@@ -56,6 +56,11 @@ class RunSummary:
     """What was found against real time, where the mode was left to Tailrace."""
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, where the engine ran it."""
+    uncommitted_rows: int = 0
+    """In real time: records read since the last checkpoint, which the next start processes again.
+
+    Known once the query has stopped; 0 for a ``DataStreamWriter``, whose records are not counted.
+    """
 
 
 class RunningQuery:
@@ -92,6 +97,7 @@ class RunningQuery:
         self._last_costs: dict[str, FunctionCost] = {}
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
+        self._last_read = 0
         self._ending: BatchWatch | None = None
         self._failure: TailraceError | None = None
         self._failure_raised = False
@@ -261,7 +267,16 @@ class RunningQuery:
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
             self.python_costs(),
+            self._uncommitted_rows(),
         )
+
+    def _uncommitted_rows(self) -> int:
+        """Count what tasks have read and no completed batch has in it."""
+        if self.mode is not Mode.REALTIME:
+            return 0
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._last_read = sum(counts.read() for counts in self._counts)
+        return max(0, self._last_read - sum(self._seen_batches.values()))
 
     def python_costs(self) -> dict[str, FunctionCost]:
         """What its Python functions cost until a few seconds ago; nothing where Spark itself runs them."""

@@ -39,6 +39,9 @@ class FakeCounts:
     def malformed(self) -> dict[str, int]:
         return self._malformed
 
+    def read(self) -> int:
+        return sum(self._malformed.values())
+
     def settle(self) -> None:
         """Nothing is on its way."""
 
@@ -315,3 +318,18 @@ def test_costs_are_saved_while_the_checkpoint_is_locked() -> None:
     query: Any = FakeQuery(1)
     RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, costs=costs).stop()
     assert saved[0]
+
+
+@pytest.mark.parametrize(("mode", "read", "uncommitted"), [
+    (Mode.REALTIME, 7, 3),
+    (Mode.REALTIME, 4, 0),
+    (Mode.MICROBATCH, 7, 0),
+])  # fmt: skip
+def test_what_was_read_since_the_last_checkpoint_is_counted_in_real_time(
+    mode: Mode, read: int, uncommitted: int
+) -> None:
+    checkpoint, counts, query = FakeCheckpoint(), FakeCounts(not_json=read), FakeQuery(1, 2)  # two rows in each batch
+    given: Any = (query, checkpoint, [counts])
+    stopped = RunningQuery(given[0], name="fraud", mode=mode, checkpoint=given[1], report=REPORT, counts=given[2])
+    assert not stopped.wait(0.05)
+    assert stopped.stop().uncommitted_rows == uncommitted
