@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -33,6 +34,7 @@ _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
 KEPT_LOGS = 10
 """How many logs of earlier sessions stay."""
+_log = logging.getLogger("tailrace")
 _unlent: SparkContext | None = None
 """The context that Tailrace started for itself, until somebody else has it."""
 
@@ -171,6 +173,7 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
         conf.set(key, value)
     gateway = SparkContext._gateway or _launch(conf, java.home)
     spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    _quiet_accumulator_server(spark.sparkContext)
     require_engine(spark)
     return spark
 
@@ -221,6 +224,16 @@ def _quiet_loggers() -> None:
         logger = PySparkLogger.getLogger(name)
         if logger.level == logging.WARNING:  # as PySpark makes them
             logger.setLevel(logging.CRITICAL)
+
+
+def _quiet_accumulator_server(context: SparkContext) -> None:
+    """Log what PySpark's accumulator server would print to standard error.
+
+    If the JVM is killed, the server's thread meets the end of its connection, and ``socketserver`` prints the stack
+    trace in the middle of the program's own output. The query's error tells the same.
+    """
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
 
 
 def _launch(conf: SparkConf, java_home: Path) -> Any:
@@ -286,7 +299,10 @@ def end_session() -> None:
     """Stop Spark and its JVM, and wait until they are gone."""
     context = SparkContext._active_spark_context
     if context is not None:
-        context.stop()
+        with warnings.catch_warnings():
+            # PySpark warns of a JVM that is gone, which is what this function wants.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            context.stop()
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
         return
