@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli.costs import cost_in_words
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, logged_to_screen, print_json, say
 from tailrace.errors import OptionRefused, counted
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.tuning import SHUFFLE_PARTITIONS
@@ -102,7 +102,7 @@ def run(
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, logged_to_screen():
         _say_started(pipeline, options, running)
         done = running.wait(stop=stop)
         summary = running.stop()

@@ -23,9 +23,12 @@ from tailrace.engine import (
     malformed_in_all,
 )
 from tailrace.errors import QueryFailed, TailraceError
+from tailrace.kafka.reachable import BrokerPing
+from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
+from tailrace.runtime.broker_watch import BrokerWatch
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.flow_watch import FlowWatch
 from tailrace.runtime.visible_records import VisibleRecords
@@ -86,6 +89,7 @@ class RunningQuery:
         self.why_microbatch: tuple[Finding, ...] = ()
         """What was found against real time, where the mode was left to Tailrace."""
         self._flow: FlowWatch | None = None
+        self._brokers: list[BrokerWatch] = []
         self.lost_lineage = ""
         """What of a record's origin its outputs do not carry, in words; or nothing."""
         self._bound: Bound | None = None
@@ -113,6 +117,12 @@ class RunningQuery:
         """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
         self._flow = FlowWatch(self.query, self.name, visible, stops=starved == "stop")
         self._flow.start()
+
+    def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
+        """Log, from now on, when the brokers stop answering and when they answer again."""
+        self._brokers = [BrokerWatch(self.name, BrokerPing(config), self._has_ended) for config in configs]
+        for watch in self._brokers:
+            watch.start()
 
     @property
     def starved(self) -> str:
@@ -142,7 +152,6 @@ class RunningQuery:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
         while self._still_runs():
-            self._end_if_done()
             remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
@@ -162,10 +171,13 @@ class RunningQuery:
             self._bound = None
 
     def _still_runs(self) -> bool:
-        """Whether it runs, noting what it has done meanwhile."""
+        """Whether it runs, noting what it has done meanwhile; a bounded run is ended when it is done."""
         try:
             self._note_progress()
-            return self.is_active or (self._ending is not None and not self._ending.has_ended())
+            runs = self.is_active or (self._ending is not None and not self._ending.has_ended())
+            if runs:
+                self._end_if_done()
+            return runs
         except _SPARK_FAILED as failed:
             raise self._unanswered(failed) from failed
 
@@ -216,7 +228,9 @@ class RunningQuery:
         return self.summary()
 
     def _find_failure(self) -> TailraceError | None:
-        """Return what ended the query, if something did."""
+        """Return what ended the query, if something did. Whoever asks knows that it has ended, or ends it."""
+        for watch in self._brokers:
+            watch.end()
         if self._flow is not None:
             self._flow.end()  # it may just be about to say why it stopped the query
             self._failure = self._failure or self._flow.failed
@@ -252,6 +266,12 @@ class RunningQuery:
             return self.is_active
         except _SPARK_FAILED:
             return True
+
+    def _has_ended(self) -> bool:
+        try:
+            return not self.is_active
+        except _SPARK_FAILED as failed:
+            return has_jvm_ended(failed)
 
     def summary(self) -> RunSummary:
         """What it did so far."""

@@ -19,6 +19,7 @@ from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
+from tailrace.runtime.broker_watch import broker_configs
 from tailrace.runtime.candidate import (
     Candidate,
     as_finding,
@@ -230,6 +231,7 @@ def _start(
         confirm(running)
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
+        running.follow_brokers(broker_configs(query.reads, query.sink))
         unconfirmed.pop_all()
     return running
 

@@ -1,6 +1,7 @@
 """What `tailrace run` says, with nothing behind it. Real runs: tests/e2e."""
 
 import json
+import logging
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -221,3 +222,23 @@ def test_auto_says_why_it_became_micro_batch(capsys: Capture, monkeypatch: pytes
     shown = capsys.readouterr().err
     assert "in micro-batches" in shown
     assert "not in real time: twice is Python [PYTHON_FUNCTION]" in shown
+
+
+class LoggingRun(FakeRun):
+    def wait(self, *, stop: threading.Event) -> bool:
+        log = logging.getLogger("tailrace")
+        log.warning("query %r: no Kafka broker answers at %s", "fraud", "here:9092")
+        log.debug("details")
+        return True
+
+
+@pytest.mark.parametrize(("arguments", "more"), [((), 0), (("--verbose",), 1)])
+def test_what_happens_to_a_running_query_is_said_once(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], more: int
+) -> None:
+    monkeypatch.setattr("tailrace.cli.output._verbose", False)
+    run_fake(monkeypatch, LoggingRun(), *arguments)
+    shown = capsys.readouterr().err
+    assert shown.count("warning: query 'fraud': no Kafka broker answers at here:9092\n") == 1
+    assert shown.count("debug: details\n") == more
+    assert logging.getLogger("tailrace").handlers == []
