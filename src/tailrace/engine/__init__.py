@@ -37,9 +37,11 @@ from tailrace.engine.records import (
     RECORD,
     RecordCheck,
     RecordCounts,
+    SizeLimits,
     carry_lineage,
     malformed_in_all,
     read_records,
+    require_sizes,
     with_lineage_headers,
 )
 from tailrace.engine.sessions import (
@@ -77,6 +79,7 @@ __all__ = [
     "RecordCheck",
     "RecordCounts",
     "Refusal",
+    "SizeLimits",
     "StageTasks",
     "StreamRead",
     "TaskTimes",
@@ -98,6 +101,7 @@ __all__ = [
     "malformed_in_all",
     "read_records",
     "recorded_lines",
+    "require_sizes",
     "running_stages",
     "runs_in_real_time",
     "save",

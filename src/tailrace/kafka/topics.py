@@ -141,6 +141,8 @@ class TopicFacts:
     """Those that somebody chose, for the topic or for all topics of the broker."""
     replicas: int
     """How many brokers keep a copy of its records."""
+    max_message_bytes: int | None = None
+    """The largest batch of records that it takes, whoever chose that; None if it is not known."""
 
 
 def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
@@ -166,7 +168,9 @@ def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
         raise unreachable(_address(config), "it did not tell a topic's settings in time") from late
     by_nobody = ConfigSource.DEFAULT_CONFIG.value
     chosen = {entry.name: entry.value for entry in entries if entry.source != by_nobody and entry.value is not None}
-    return TopicFacts(chosen, min((len(each.replicas) for each in found.partitions.values()), default=0))
+    replicas = min((len(each.replicas) for each in found.partitions.values()), default=0)
+    largest = next((entry.value for entry in entries if entry.name == "max.message.bytes"), None)
+    return TopicFacts(chosen, replicas, int(largest) if largest is not None else None)
 
 
 def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:

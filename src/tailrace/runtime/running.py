@@ -92,6 +92,8 @@ class RunningQuery:
         self._brokers: list[BrokerWatch] = []
         self.lost_lineage = ""
         """What of a record's origin its outputs do not carry, in words; or nothing."""
+        self.sink_topic = ""
+        """The topic that it writes to; nothing if each row names one."""
         self._bound: Bound | None = None
         self.watch: BatchWatch | None = None
         """Knows which batch runs, where it is to end by itself."""
@@ -174,19 +176,19 @@ class RunningQuery:
         """Whether it runs, noting what it has done meanwhile; a bounded run is ended when it is done."""
         try:
             self._note_progress()
-            runs = self.is_active or (self._ending is not None and not self._ending.has_ended())
-            if runs:
-                self._end_if_done()
-            return runs
+            if not self.is_active and (self._ending is None or self._ending.has_ended()):
+                return False
+            self._end_if_done()
         except _SPARK_FAILED as failed:
-            raise self._unanswered(failed) from failed
+            raise self.unanswered(failed) from failed
+        return True
 
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
         try:
             failure = self._find_failure()
         except _SPARK_FAILED as failed:
-            raise self._unanswered(failed) from failed
+            raise self.unanswered(failed) from failed
         if failure is not None:
             self._settle_counts()
             self._checkpoint.release()
@@ -236,10 +238,10 @@ class RunningQuery:
             self._failure = self._failure or self._flow.failed
         if self._failure is None:
             text = failure_text(self.query)
-            self._failure = translate_failure(self.name, text) if text is not None else None
+            self._failure = translate_failure(self.name, text, self.sink_topic) if text is not None else None
         return self._failure
 
-    def _unanswered(self, failed: Exception) -> TailraceError:
+    def unanswered(self, failed: Exception) -> TailraceError:
         """Return the error for a question that Spark did not answer."""
         if has_jvm_ended(failed):
             self._checkpoint.release()

@@ -145,8 +145,9 @@ def start_pipeline(
             topics.require_fitting_records(sources, schemas)
         # Before the start: it ends with what is there now.
         bound = topics.bound(sources, alone=private) if options.once and options.mode is Mode.REALTIME else None
+        limit = topics.sink_limit()
         running = _start(
-            lambda on, how: pipeline_candidate(pipeline, on, servers, how),
+            lambda on, how: pipeline_candidate(pipeline, on, servers, how, topic_limit=limit),
             spark,
             options,
             _Leased(checkpoint, lease),
@@ -225,6 +226,7 @@ def _start(
             running = unconfirmed.enter_context(_begin(candidate, options, leased, report))
         lend_context()  # stopping it would stop the query
         running.lost_lineage = candidate.lost_lineage
+        running.sink_topic = query.sink.options.get("topic", "") if query.sink is not None else ""
         if query.realtime and options.once:
             # Before anything else is waited for: it must see the batch in which the run is to end begin.
             running.watch = engine.BatchWatch(running.query)
