@@ -65,6 +65,8 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     assert len(words.splitlines()) <= 6, words
     summary = json.loads((project / "out").read_text())
     assert summary["mode"] == mode
+    assert summary["uncommitted_rows"] == (20 if mode == "realtime" else 0)
+    assert ("The next start processes 20 records" in words) == (mode == "realtime")
     assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
 
 
