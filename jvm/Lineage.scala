@@ -49,7 +49,14 @@ object Lineage {
     Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], carried)
   }
 
-  /** The frame with a column of Kafka headers made of the hidden columns and, before them, the user's own headers. */
+  /** Whether a column is one of those that the user does not see. */
+  private[tailrace] def isHidden(name: String): Boolean = Names(name)
+
+  /**
+   * The frame with a column of Kafka headers made of the hidden columns and, before them, the user's own headers.
+   *
+   * The hidden columns stay; [[SizeCheck]], which comes last, drops them.
+   */
   def withHeaders(frame: DataFrame, into: String, own: String): DataFrame = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
     val found = hidden(plan).map(attribute => attribute.name -> attribute).toMap
@@ -70,7 +77,7 @@ object Lineage {
         IsNull(eventTime),
         Coalesce(Seq(eventTime, Literal(0L, TimestampType)))),
       propagateNull = false)
-    val all = plan.output.filterNot(attribute => Names(attribute.name) || attribute.name == own) :+ Alias(headers, into)()
+    val all = plan.output.filterNot(_.name == own) :+ Alias(headers, into)()
     Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], Project(all, plan))
   }
 

@@ -6,10 +6,12 @@ on it.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +50,8 @@ class Checkpoint:
         self.path = _local_path(str(location))
         self.location = str(self.path) if self.path is not None else str(location)
         self._lock: int | None = None
+        self._held = threading.RLock()
+        """Keeps the lock until a write of another thread is done."""
 
     def acquire(self, owner: Owner) -> None:
         """Make the folder, lock it for this process and write down whose it is.
@@ -90,9 +94,10 @@ class Checkpoint:
 
     def release(self) -> None:
         """Let other processes use the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        with self._held:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def is_fresh(self) -> bool:
         """Whether no query has ever run on it, as far as can be seen from here."""
@@ -131,10 +136,14 @@ class Checkpoint:
             return ()  # Spark clears old ones away
 
     def save_costs(self, costs: Mapping[str, Mapping[str, float]]) -> None:
-        """Keep what the Python functions of a run cost, for the next check; where that cannot be written it is not."""
-        if self.path is not None and costs:
-            with contextlib.suppress(OSError):
-                (self.path / _COSTS).write_text(json.dumps(costs))
+        """Keep what the Python functions of a run cost, for the next check; not if that cannot be written.
+
+        Without the lock nothing is written: the folder may be another process's by now.
+        """
+        with self._held:
+            if self.path is not None and self._lock is not None and costs:
+                with contextlib.suppress(OSError):
+                    (self.path / _COSTS).write_text(json.dumps(costs))
 
     def saved_costs(self) -> dict[str, dict[str, float]]:
         """What the Python functions of the last run cost, by their names; nothing where that is not known."""
@@ -247,8 +256,14 @@ def _local_path(location: str) -> Path | None:
 
 
 def _unwritable(path: Path, refused: OSError) -> CheckpointUnwritable:
+    fix = "choose a folder that this user may write to: --checkpoint DIR"
+    if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+        fix = f"free some space on the file system at {_mount_point(path)}, or choose another: --checkpoint DIR"
     return CheckpointUnwritable(
-        f"the checkpoint folder {path} cannot be written",
-        why=refused.strerror or str(refused),
-        fix="choose a folder that this user may write to: --checkpoint DIR",
+        f"the checkpoint folder {path} cannot be written", why=refused.strerror or str(refused), fix=fix
     )
+
+
+def _mount_point(path: Path) -> Path:
+    """Return the folder at which the file system of a path is mounted."""
+    return next(folder for folder in (path, *path.parents) if folder.is_mount() or folder == folder.parent)

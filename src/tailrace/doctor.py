@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, counted
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.kafka.broker import broker_archive, write_broker_archive
 from tailrace.kafka.client import client_config
@@ -195,4 +195,4 @@ def _broker(bootstrap_servers: str | None) -> Finding:
         topics = list_topics(config) if config is not None else {}
     except TailraceError as wrong:
         return Finding("Kafka", ok=False, needed=bootstrap_servers is not None, found=wrong.what, fix=wrong.fix)
-    return Finding("Kafka", ok=True, needed=False, found=f"{servers}, {len(topics)} topics")
+    return Finding("Kafka", ok=True, needed=False, found=f"{servers}, {counted(len(topics), 'topic')}")

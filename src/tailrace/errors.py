@@ -25,7 +25,8 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
     + CheckpointFormatOld   + CheckpointOutgrown
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
-    + RecordMalformed       + DeadLettersFailed   + PartitionsStarved
+    + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
+    + PartitionsStarved
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -58,6 +59,11 @@ class TailraceError(Exception):
         if self.fix:
             lines.append(f"fix: {self.fix}")
         return "\n".join(lines)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class ToolchainError(TailraceError):
@@ -310,6 +316,12 @@ class RecordMalformed(QueryFailed):
     """A record could not be read, and the pipeline is to end at the first such record."""
 
     code = "RECORD_MALFORMED"
+
+
+class RecordTooLarge(QueryFailed):
+    """A result is larger than the producer sends or the sink topic takes."""
+
+    code = "RECORD_TOO_LARGE"
 
 
 class DeadLettersFailed(QueryFailed):

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -58,6 +59,7 @@ _SLOW_CLASSES = (
     "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$",
 )
 """Their static initialisers take two seconds of a session's start on a small machine."""
+_log = logging.getLogger("tailrace")
 _unlent: SparkContext | None = None
 """The context that Tailrace started for itself, until somebody else has it."""
 
@@ -224,6 +226,7 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     # Joined first: two threads that initialise the same classes in another order could wait for each other.
     loading.join()
     spark = SparkSession(context)
+    _quiet_accumulator_server(context)
     require_engine(spark)
     if gateway.proc is not None and not _has_own_jars(conf):
         _keep_classes(gateway)
@@ -302,6 +305,16 @@ def _quiet_loggers() -> None:
         logger = PySparkLogger.getLogger(name)
         if logger.level == logging.WARNING:  # as PySpark makes them
             logger.setLevel(logging.CRITICAL)
+
+
+def _quiet_accumulator_server(context: SparkContext) -> None:
+    """Log what PySpark's accumulator server would print to standard error.
+
+    If the JVM is killed, the server's thread meets the end of its connection, and ``socketserver`` prints the stack
+    trace in the middle of the program's own output. The query's error tells the same.
+    """
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
 
 
 class _JvmAhead:
@@ -543,7 +556,10 @@ def end_session() -> None:
     """Stop Spark and its JVM, and wait until they are gone."""
     context = SparkContext._active_spark_context
     if context is not None:
-        context.stop()
+        with warnings.catch_warnings():
+            # PySpark warns of a JVM that is gone, which is what this function wants.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            context.stop()
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
         return

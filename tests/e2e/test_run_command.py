@@ -65,6 +65,8 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     assert len(words.splitlines()) <= 6, words
     summary = json.loads((project / "out").read_text())
     assert summary["mode"] == mode
+    assert summary["uncommitted_rows"] == (20 if mode == "realtime" else 0)
+    assert ("The next start processes 20 records" in words) == (mode == "realtime")
     assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
 
 
@@ -101,3 +103,22 @@ def test_a_context_too_small_is_rebuilt_with_the_slots_needed(project: Path, kaf
         kafka.send(source, [{"id": 1, "card": "c", "amount": 99.0}])
         kafka.receive_count(sink, 1)
     assert "2 + 3 + 3 = 8 task slots" in said(project)
+
+
+def test_a_jvm_that_is_killed_is_one_error_and_nothing_else(project: Path, kafka: Kafka) -> None:
+    text = (project / "cards.py").read_text()
+    # A job with a Python function on an RDD connects the JVM to PySpark's accumulator server.
+    job = "    payments.sparkSession.sparkContext.parallelize([1], 1).map(str).count()\n    return "
+    (project / "cards.py").write_text(text.replace("    return ", job, 1))
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    with running(project, "--bootstrap-servers", kafka.bootstrap_servers, mark=mark) as process:
+        before = said(project)
+        (jvm,) = [each for each, command in marked_processes(mark).items() if "java" in command.split()[0]]
+        os.kill(jvm, signal.SIGKILL)
+        assert process.wait(30) == 1
+    assert [line.split(":")[0].strip() for line in said(project).removeprefix(before).splitlines()] == [
+        "error",
+        "why",
+        "fix",
+    ], said(project)
+    assert "Spark's JVM ended while query 'cards' ran [QUERY_FAILED]" in said(project)

@@ -135,10 +135,10 @@ def test_metadata_is_one_column_more_whatever_its_name(answers: dict[str, Any]) 
 
 
 def test_the_kafka_sink_gets_columns_that_it_knows(answers: dict[str, Any]) -> None:
-    assert answers["written"] == f"struct<value:string,{HEADERS}>"
-    assert answers["written without lineage"] == "struct<value:string>"
-    assert answers["headers"] == f"struct<value:string,{HEADERS}>"
-    assert answers["routed"] == "struct<value:string,key:string,topic:string>"
+    assert answers["written"] == f"struct<value:binary,{HEADERS}>"
+    assert answers["written without lineage"] == "struct<value:binary>"
+    assert answers["headers"] == f"struct<value:binary,{HEADERS}>"
+    assert answers["routed"] == "struct<value:binary,key:binary,topic:string>"
 
 
 def test_an_empty_set_of_headers_is_none(answers: dict[str, Any]) -> None:

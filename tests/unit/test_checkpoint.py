@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import subprocess
@@ -249,6 +250,7 @@ def test_the_state_of_a_batch_that_is_in_a_log_stays(tmp_path: Path, batch_in: s
 
 def test_what_functions_cost_is_kept_for_the_next_check(tmp_path: Path) -> None:
     here = Checkpoint(tmp_path)
+    here.acquire(OWNER)
     assert here.saved_costs() == {}
     here.save_costs({})
     assert here.saved_costs() == {}
@@ -256,3 +258,38 @@ def test_what_functions_cost_is_kept_for_the_next_check(tmp_path: Path) -> None:
     assert Checkpoint(tmp_path).saved_costs() == {"risk": {"rows": 3, "python_ms": 0.5}}
     (tmp_path / "tailrace-python.json").write_text("{half")
     assert here.saved_costs() == {}
+
+
+def test_costs_are_not_written_to_a_folder_that_is_no_longer_locked(tmp_path: Path) -> None:
+    here = Checkpoint(tmp_path)
+    here.acquire(OWNER)
+    here.save_costs({"risk": {"rows": 3}})
+    here.release()
+    here.save_costs({"risk": {"rows": 4}})
+    assert here.saved_costs() == {"risk": {"rows": 3}}
+
+
+def test_a_full_disk_is_not_taken_for_a_folder_without_permission(tmp_path: Path) -> None:
+    (tmp_path / "tailrace.new").symlink_to("/dev/full")  # where every write fails as on a full disk
+    with pytest.raises(CheckpointUnwritable) as refused:
+        Checkpoint(tmp_path).acquire(OWNER)
+    assert refused.value.why == "No space left on device"
+    assert refused.value.fix.startswith("free some space on the file system at /")
+    assert "--checkpoint DIR" in refused.value.fix
+    acquire_and_release_after_cleaning(tmp_path)
+
+
+def acquire_and_release_after_cleaning(folder: Path) -> None:
+    """The failed start has released its lock."""
+    (folder / "tailrace.new").unlink()
+    acquire_and_release(folder)
+
+
+def test_a_quota_that_is_used_up_is_a_full_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(CheckpointUnwritable, match="free some space") as refused:
+        Checkpoint(tmp_path / "new" / "one").acquire(OWNER)
+    assert refused.value.why == "Disk quota exceeded"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tailrace.bench.audit import Audit
 from tailrace.bench.measure import Measurement
+from tailrace.errors import counted
 from tailrace.latency.lane import LaneResult
 
 LATE_LOAD = "the load missed its plan"
@@ -55,7 +56,7 @@ def _grown_ms(seen: Measurement, growth_ms_per_s: float) -> float:
 def _load_problems(seen: Measurement) -> list[str]:
     load, planned = seen.load, seen.end - seen.first
     if load.failed:
-        return [f"{load.failed:,} records could not be sent"]
+        return [f"{counted(load.failed, 'record')} could not be sent"]
     seconds = (seen.end_ns - seen.first_ns) / 1e9
     if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
         rate = load.measured / max(load.took_s, seconds)
@@ -81,7 +82,7 @@ def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[s
     if result.lost and not checks.merges:
         told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
     if result.duplicated and not checks.replays:
-        told.append(f"{result.duplicated:,} records came out more than once")
+        told.append(f"{counted(result.duplicated, 'record')} came out more than once")
     if found.strangers:
         told.append(f"{found.strangers:,} results belong to records that this run never sent: a stale topic")
     if found.wrong:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
-from tailrace.errors import OptionRefused
+from tailrace.errors import OptionRefused, counted
 
 if TYPE_CHECKING:
     from tailrace.kafka.records import TopicRecord
@@ -85,7 +85,7 @@ def status(*, json: Json = False, verbose: Verbose = False) -> None:
         say("no broker is running; start one: tailrace broker start")
     for row in rows:
         owner = "" if row["owner"] == "hand" else "  (ends with the program that started it)"
-        say(f"{row['name']:<16} {row['bootstrap_servers']:<21} {len(row['topics'])} topics{owner}")
+        say(f"{row['name']:<16} {row['bootstrap_servers']:<21} {counted(len(row['topics']), 'topic')}{owner}")
         for topic, partitions in row["topics"].items():
             say(f"  {topic:<32} {partitions} partition{'s' if partitions != 1 else ''}")
 
@@ -104,7 +104,7 @@ def topic(
     config = _client(bootstrap_servers)
     for each in names:
         made = create_topic(config, each, partitions)
-        say(f"topic {each!r} " + (f"made with {partitions} partitions" if made else "is there already"))
+        say(f"topic {each!r} " + (f"made with {counted(partitions, 'partition')}" if made else "is there already"))
 
 
 @app.command()

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+from tailrace.errors import counted
+
 
 def cost_in_words(cost: Mapping[str, float]) -> str:
     """Rows and calls, the time in Python, the wait for a call and the way there and back; and what went wrong."""
     calls = max(cost["calls"], 1)
     parts = [
-        f"{cost['rows']:,} rows, {cost['rows'] / calls:.1f} a call",
+        f"{counted(int(cost['rows']), 'row')}, {cost['rows'] / calls:.1f} a call",
         f"{cost['python_ms']:.3f} ms of Python a row",
         f"{cost['waited_ms']:.2f} ms waiting for a call",
         f"{cost['trip_ms']:.2f} ms there and back",
@@ -15,5 +17,5 @@ def cost_in_words(cost: Mapping[str, float]) -> str:
     if cost["failed"]:
         parts.append(f"failed on {cost['failed']:,}")
     if cost["replaced"]:
-        parts.append(f"workers replaced {cost['replaced']:,} times")
+        parts.append(f"workers replaced {counted(int(cost['replaced']), 'time')}")
     return ", ".join(parts)

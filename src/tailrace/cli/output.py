@@ -1,7 +1,10 @@
 """How commands speak."""
 
+import contextlib
 import json
+import logging
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +56,26 @@ def jar_progress(screen: Console) -> Progress:
             screen.print(f"  {done}/{total} jars")
 
     return show
+
+
+@contextlib.contextmanager
+def logged_to_screen() -> Iterator[None]:
+    """Show Tailrace's log, such as what happens to a running query: warnings, and everything with ``--verbose``."""
+    log, handler = logging.getLogger("tailrace"), _Screen()
+    before = log.level
+    log.addHandler(handler)
+    if _verbose:
+        log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+class _Screen(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.levelname.lower()}: {self.format(record)}")
 
 
 def is_verbose() -> bool:

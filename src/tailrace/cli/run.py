@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli.costs import cost_in_words
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
-from tailrace.errors import OptionRefused
+from tailrace.cli.output import BootstrapServers, Json, Verbose, console, logged_to_screen, print_json, say
+from tailrace.errors import OptionRefused, counted
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.tuning import SHUFFLE_PARTITIONS
 
@@ -84,7 +84,7 @@ def run(
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
     from tailrace.runtime.loader import load_pipeline
     from tailrace.runtime.options import run_options
-    from tailrace.runtime.running import stop_on_signals
+    from tailrace.runtime.signals import stop_on_signals
     from tailrace.runtime.start import start_pipeline
     from tailrace.spark_session import start_jvm_ahead
 
@@ -104,7 +104,7 @@ def run(
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, logged_to_screen():
         _say_started(pipeline, options, running)
         done = running.wait(stop=stop)
         summary = running.stop()
@@ -125,7 +125,7 @@ def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQue
     if running.lost_lineage:
         say(f"lineage: {running.lost_lineage}")
     if running.mode is Mode.REALTIME:
-        slots = f"{running.slots.sum_in_words} task slots; " if running.slots else ""
+        slots = f"{running.slots.sum_in_words} task {_slots(running.slots.required)}; " if running.slots else ""
         say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
     else:
         say(f"progress is saved with every batch in {running.checkpoint}")
@@ -134,13 +134,18 @@ def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQue
 
 def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None:
     ended = "done" if done else "stopped"
-    say(f"{ended} after {summary.seconds:g} s: {summary.batches} checkpoints, {summary.input_rows:,} records in them")
+    saved = f"{counted(summary.batches, 'checkpoint')} with {counted(summary.input_rows, 'record')}"
+    say(f"{ended} after {summary.seconds:g} s: {saved}")
     if summary.malformed:
         say(_malformed(pipeline, summary.malformed))
     for name, cost in summary.python.items():
         say(f"python: {name}: {cost_in_words(asdict(cost))}")
-    if summary.mode == Mode.REALTIME and not done:
-        say("Records since the last checkpoint were written and will be written again at the next start.")
+    if summary.uncommitted_rows:
+        say(f"The next start processes {counted(summary.uncommitted_rows, 'record')} since the last checkpoint again.")
+
+
+def _slots(number: int) -> str:
+    return "slot" if number == 1 else "slots"
 
 
 def _sources(pipeline: Pipeline) -> str:
@@ -151,8 +156,7 @@ def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
     """The records that could not be read, and where they are now."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
     where = f"now in {pipeline.dead_letter_topic}" if pipeline.malformed == "dead-letter" else "dropped"
-    total = sum(counts.values())
-    return f"{total:,} {'record' if total == 1 else 'records'} could not be read ({reasons}): {where}"
+    return f"{counted(sum(counts.values()), 'record')} could not be read ({reasons}): {where}"
 
 
 def _how(mode: Mode) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tailrace.bench.screen import Screen
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
+from tailrace.errors import counted
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
 from tailrace.latency.lane import LaneResult
@@ -45,7 +46,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)
         screen.say(
-            f"{options.rate_per_s:,.0f} payments/s, {options.partitions} partitions, "
+            f"{options.rate_per_s:,.0f} payments/s, {counted(options.partitions, 'partition')}, "
             f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))

@@ -10,6 +10,7 @@ from tailrace.engine.functions import (
     FunctionCosts,
     carry_python,
 )
+from tailrace.engine.gateway import has_jvm_ended
 from tailrace.engine.plans import (
     Call,
     Examined,
@@ -36,9 +37,11 @@ from tailrace.engine.records import (
     RECORD,
     RecordCheck,
     RecordCounts,
+    SizeLimits,
     carry_lineage,
     malformed_in_all,
     read_records,
+    require_sizes,
     with_lineage_headers,
 )
 from tailrace.engine.sessions import (
@@ -78,6 +81,7 @@ __all__ = [
     "RecordCheck",
     "RecordCounts",
     "Refusal",
+    "SizeLimits",
     "StageTasks",
     "StreamRead",
     "TaskTimes",
@@ -91,6 +95,7 @@ __all__ = [
     "explicit_settings",
     "failure_text",
     "frame_on",
+    "has_jvm_ended",
     "has_kafka_connector",
     "has_running_tasks",
     "has_tasks_at_work",
@@ -100,6 +105,7 @@ __all__ = [
     "malformed_in_all",
     "read_records",
     "recorded_lines",
+    "require_sizes",
     "running_stages",
     "runs_in_real_time",
     "save",

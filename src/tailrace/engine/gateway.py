@@ -1,10 +1,17 @@
 """The way into Spark's JVM, for the other modules of this package alone."""
 
+import contextlib
+import socket
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+_EXIT_TIMEOUT_S = 2.0
+"""A killed process closes its connections a moment before it is gone."""
 
 
 def jvm_of(spark: SparkSession) -> Any:
@@ -15,6 +22,35 @@ def jvm_of(spark: SparkSession) -> Any:
 def running_jvm() -> Any:
     """Everything in the JVM that runs; none is started for it, as for a query whose Spark was stopped."""
     return SparkContext._jvm
+
+
+def has_jvm_ended(failed: BaseException) -> bool:
+    """Return whether a call failed because Spark's JVM is gone.
+
+    py4j raises the same ``Py4JError`` for a lost connection as for a call that it cannot make, so the process decides;
+    if it is not a child of this one, the gateway's port does.
+    """
+    if isinstance(failed, Py4JJavaError) or not isinstance(failed, Py4JError | OSError):
+        return False  # the JVM answered
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return True
+    process = getattr(gateway, "proc", None)
+    return _has_exited(process) if process is not None else _refuses_connections(gateway.gateway_parameters)
+
+
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_EXIT_TIMEOUT_S)
+    return process.returncode is not None
+
+
+def _refuses_connections(parameters: Any) -> bool:
+    try:
+        socket.create_connection((parameters.address, parameters.port), _EXIT_TIMEOUT_S).close()
+    except OSError as failed:
+        return isinstance(failed, ConnectionRefusedError)
+    return False
 
 
 def tailrace_of(spark: SparkSession) -> Any:

@@ -11,6 +11,7 @@ from tailrace.engine.gateway import classic_of, tailrace_of
 
 RECORD = "__tailrace_record"
 """The column in which the engine puts a record's content."""
+_LARGEST = 2**31 - 1
 
 
 class RecordCounts:
@@ -30,6 +31,10 @@ class RecordCounts:
     def malformed(self) -> dict[str, int]:
         """The records that could not, by reason."""
         return {reason: number for reason, number in sorted(self._value().items()) if reason}
+
+    def read(self) -> int:
+        """All records, those that could not be read included."""
+        return sum(self._value().values())
 
     def settle(self) -> None:
         """Wait until the counts of tasks that were stopped have arrived."""
@@ -102,6 +107,29 @@ def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
 
 
 def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
-    """The frame with a column of Kafka headers instead of its hidden columns and of the user's headers in ``own``."""
+    """The frame with a column of Kafka headers instead of the user's headers in ``own``; its hidden columns stay."""
     made = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
     return DataFrame(made, frame.sparkSession)
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """The largest record that a sink takes.
+
+    Attributes:
+        topic: Its topic; None if each row names one.
+        max_request_size: The producer's.
+        max_message_bytes: The topic's; None if it is not known, or if the producer compresses.
+    """
+
+    topic: str | None
+    max_request_size: int
+    max_message_bytes: int | None = None
+
+
+def require_sizes(frame: DataFrame, limits: SizeLimits) -> DataFrame:
+    """The rows of a Kafka sink without hidden columns; the query ends at one that is too large, naming its record."""
+    largest = _LARGEST if limits.max_message_bytes is None else min(limits.max_message_bytes, _LARGEST)
+    sizes = tailrace_of(frame.sparkSession).SizeCheck
+    checked = sizes.check(frame._jdf, limits.topic, min(limits.max_request_size, _LARGEST), largest)
+    return DataFrame(checked, frame.sparkSession)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicExists, TopicMissing
+from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicExists, TopicMissing, counted
 from tailrace.kafka import failures
 from tailrace.kafka.admin import asking
 from tailrace.kafka.failures import broker_error, librdkafka_cause, user_of
@@ -69,7 +69,7 @@ def create_topic(config: ClientConfig, name: str, partitions: int, settings: Map
         if existing[name] == partitions:
             return False
         raise TopicExists(
-            f"topic {name!r} exists with {existing[name]} partitions, not {partitions}",
+            f"topic {name!r} exists with {counted(existing[name], 'partition')}, not {partitions}",
             fix=f"use another name, or --partitions {existing[name]}",
         )
     # -1: as many replicas as the brokers make by default.
@@ -147,6 +147,8 @@ class TopicFacts:
     """Those that somebody chose, for the topic or for all topics of the broker."""
     replicas: int
     """How many brokers keep a copy of its records."""
+    max_message_bytes: int | None = None
+    """The largest batch of records that it takes, whoever chose that; None if it is not known."""
 
 
 def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
@@ -167,7 +169,9 @@ def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
         entries = answer.result(2 * ASK_TIMEOUT_S).values()
     by_nobody = ConfigSource.DEFAULT_CONFIG.value
     chosen = {entry.name: entry.value for entry in entries if entry.source != by_nobody and entry.value is not None}
-    return TopicFacts(chosen, min((len(each.replicas) for each in found.partitions.values()), default=0))
+    replicas = min((len(each.replicas) for each in found.partitions.values()), default=0)
+    largest = next((entry.value for entry in entries if entry.name == "max.message.bytes"), None)
+    return TopicFacts(chosen, replicas, int(largest) if largest is not None else None)
 
 
 def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:

@@ -105,12 +105,29 @@ class Candidate:
         return (*self.counts, *([self.costs] if self.costs is not None else []))
 
 
-def pipeline_candidate(pipeline: Pipeline, own: SparkSession, bootstrap_servers: str, options: RunOptions) -> Candidate:
-    """A pipeline on a session of its own; what the user's function adds to the plan remembers its line."""
+def pipeline_candidate(
+    pipeline: Pipeline,
+    own: SparkSession,
+    bootstrap_servers: str,
+    options: RunOptions,
+    *,
+    topic_limit: int | None = None,
+) -> Candidate:
+    """A pipeline on a session of its own; what the user's function adds to the plan remembers its line.
+
+    Args:
+        pipeline: The pipeline.
+        own: The session.
+        bootstrap_servers: The brokers.
+        options: How it is to run.
+        topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
+    """
     costs = carry_functions(own, pipeline.name, options, pipeline, bootstrap_servers)
     try:
         with engine.recorded_lines(own):
-            frame = pipeline_frame(pipeline, own, bootstrap_servers, carries_python=costs is not None)
+            frame = pipeline_frame(
+                pipeline, own, bootstrap_servers, carries_python=costs is not None, topic_limit=topic_limit
+            )
     except PySparkException as refused:
         raise translate_failure(pipeline.name, str(refused)) from refused
     writer = frame.rows.writeStream.format("kafka").options(**pipeline.sink.options)

@@ -3,7 +3,7 @@
 import time
 
 from tailrace import engine
-from tailrace.errors import QueryFailed, QueryRefused
+from tailrace.errors import QueryFailed, QueryRefused, TailraceError
 from tailrace.pipeline import Mode
 from tailrace.runtime.running import RunningQuery
 
@@ -18,6 +18,15 @@ def confirm(running: RunningQuery) -> None:
     """
     if running.mode is not Mode.REALTIME:
         return
+    try:
+        _await_tasks(running)
+    except TailraceError:
+        raise
+    except Exception as failed:
+        raise running.unanswered(failed) from failed
+
+
+def _await_tasks(running: RunningQuery) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
     while not engine.has_running_tasks(running.query):
         if not running.is_active:

@@ -13,6 +13,7 @@ from tailrace.errors import (
     QueryFailed,
     QueryRefused,
     RecordMalformed,
+    RecordTooLarge,
     SettingRefused,
     SlotsMissing,
     TailraceError,
@@ -26,6 +27,8 @@ from tailrace.kafka.failures import JAVA_REFUSALS, java_cause
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
 _OWN_EXCEPTION = re.compile(r"^tailrace\.functions\.failures\.FunctionFailed: ")
+_TOO_LARGE_FOR_PRODUCER = re.compile(r"The message is (\d+) bytes when serialized which is larger than (\d+)")
+_OF_WHAT = {"max.request.size": "the producer's", "max.message.bytes": "the topic's"}
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -39,12 +42,13 @@ class _Known:
     """Whether real time alone refuses it."""
 
 
-def translate_failure(name: str, text: str, *, runs_in_microbatch: bool = False) -> TailraceError:
+def translate_failure(name: str, text: str, sink_topic: str = "", *, runs_in_microbatch: bool = False) -> TailraceError:
     """The error for a query that Spark ended.
 
     Args:
         name: The query's name.
         text: Everything that Spark said, stack traces included; it is kept for ``--verbose``.
+        sink_topic: The topic that it writes to, if that is known.
         runs_in_microbatch: Whether Spark accepts the query in micro-batch, as far as known.
     """
     for known in _KNOWN:
@@ -53,6 +57,8 @@ def translate_failure(name: str, text: str, *, runs_in_microbatch: bool = False)
             if known.only_realtime and runs_in_microbatch:
                 failed.fix += ", or run it with --mode microbatch"
             return failed
+    if "RecordTooLargeException" in text:
+        return _refused_as_too_large(name, sink_topic, text)
     return QueryFailed(
         f"query {name!r} failed",
         why=_root_cause(text),
@@ -127,6 +133,51 @@ def _malformed(name: str, found: re.Match[str], text: str) -> TailraceError:
         why=found.group(2).strip(),
         fix="mend what sends it; or let the pipeline go on without such records: malformed='dead-letter'",
         detail=text,
+    )
+
+
+def _too_large(name: str, found: re.Match[str], text: str) -> TailraceError:
+    """A result that the engine measured before Kafka would have refused it."""
+    record, topic, size, setting, limit = found.groups()
+    which = f"the result of record {record}" if record else "a result"
+    return RecordTooLarge(
+        f"{which} is too large for topic {topic!r}, so query {name!r} ended",
+        why=f"it has {int(size):,} bytes, and {_OF_WHAT[setting]} {setting} is {int(limit):,}",
+        fix=_larger(setting, topic, int(size)),
+        detail=text,
+    )
+
+
+def _refused_as_too_large(name: str, topic: str, text: str) -> TailraceError:
+    """A result that Kafka itself refused: the producer tells its size, a broker does not."""
+    at = f"topic {topic!r}" if topic else "its topic"
+    if found := _TOO_LARGE_FOR_PRODUCER.search(text):
+        size, limit = map(int, found.groups())
+        return RecordTooLarge(
+            f"a result of query {name!r} is too large for {at}",
+            why=f"it has {size:,} bytes, and the producer's max.request.size is {limit:,}",
+            fix=_larger("max.request.size", topic or "TOPIC", size),
+            detail=text,
+        )
+    return RecordTooLarge(
+        f"a result of query {name!r} is too large for {at}",
+        why="the broker refused it: as sent, compressed if the producer compresses, it is larger than the topic's "
+        "max.message.bytes",
+        fix=_larger("max.message.bytes", topic or "TOPIC", None),
+        detail=text,
+    )
+
+
+def _larger(setting: str, topic: str, size: int | None) -> str:
+    limit = str(size) if size is not None else "BYTES"
+    of_topic = (
+        f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes={limit}"
+    )
+    if setting == "max.message.bytes":
+        return f"make the result smaller, or let the topic take it: {of_topic}"
+    return (
+        f"make the result smaller, or set KafkaSink(options={{'kafka.max.request.size': '{limit}'}}) and let the topic "
+        f"take it: {of_topic}"
     )
 
 
@@ -314,6 +365,13 @@ _KNOWN = (
     ),
     _Known(re.compile(r"Python worker exited unexpectedly"), _workers_ended),
     _Known(re.compile(r"(record \S+ is malformed): ([^\n]*)"), _malformed),
+    _Known(
+        re.compile(
+            r"(?:the result of record (\S+)|a result) for topic (\S+) has (\d+) bytes, more than "
+            r"(max\.request\.size|max\.message\.bytes)=(\d+)"
+        ),
+        _too_large,
+    ),
     _Known(re.compile(r"dead letters could not be written to (\S+)"), _dead_letters),
     _Known(JAVA_REFUSALS, _broker_refuses),
     _Known(re.compile(r"contains a null topic|null topic present in the data", re.IGNORECASE), _no_topic),

@@ -33,6 +33,7 @@ def pipeline_frame(
     bounds: Sequence[Mapping[str, str]] | None = None,
     *,
     carries_python: bool,
+    topic_limit: int | None = None,
 ) -> PipelineFrame:
     """The rows that a pipeline writes: a stream, or a batch over the given offsets of each source.
 
@@ -42,6 +43,7 @@ def pipeline_frame(
         bootstrap_servers: The brokers.
         bounds: The offsets of a batch.
         carries_python: Whether the engine runs its Python functions on that session.
+        topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
     """
     made = [
         source_frame(pipeline, source, spark, bootstrap_servers, bounds[number] if bounds is not None else None)
@@ -67,7 +69,7 @@ def pipeline_frame(
     if pipeline.lineage:
         result = carry_lineage(result, python=carries_python)
     counts = tuple(counted for _, counted in made)
-    return PipelineFrame(sink_frame(pipeline, result), counts, _lost(pipeline, result))
+    return PipelineFrame(sink_frame(pipeline, result, topic_limit), counts, _lost(pipeline, result))
 
 
 def _let_workers_import(spark: SparkSession, pipeline: Pipeline) -> None:

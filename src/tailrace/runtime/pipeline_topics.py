@@ -20,6 +20,7 @@ from tailrace.kafka.topics import (
     list_topics,
     matching,
     partition_counts,
+    topic_facts,
     visible_ends,
 )
 from tailrace.pipeline import KafkaSource, Pipeline
@@ -150,6 +151,15 @@ class PipelineTopics:
                 return False
         self._require(WRITE, options, [topic], spark)
         return True
+
+    def sink_limit(self) -> int | None:
+        """The sink topic's ``max.message.bytes``; None if each row names its topic, or the broker does not tell."""
+        sink = self.pipeline.sink
+        if sink.topic is None or sink.topic_column is not None or self._sink_config is None:
+            return None
+        with contextlib.suppress(KafkaError):
+            return topic_facts(self._sink_config, sink.topic).max_message_bytes
+        return None
 
     def require_dead_letters(self, spark: SparkSession, announce: Callable[[str], None] | None) -> None:
         """Make the topic for dead letters where it is not there yet.

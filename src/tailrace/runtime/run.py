@@ -7,7 +7,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.runtime.options import DEFAULT_TRIGGER_EVERY
-from tailrace.runtime.running import RunSummary, stop_on_signals
+from tailrace.runtime.running import RunSummary
+from tailrace.runtime.signals import stop_on_signals
 from tailrace.runtime.start import start
 
 

@@ -1,12 +1,10 @@
 """A query that runs: waiting for it, stopping it, and what it said when it ended."""
 
 import contextlib
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from py4j.protocol import Py4JError
@@ -20,13 +18,17 @@ from tailrace.engine import (
     FunctionCosts,
     RecordCounts,
     failure_text,
+    has_jvm_ended,
     has_tasks_at_work,
     malformed_in_all,
 )
-from tailrace.errors import QueryFailed
+from tailrace.errors import QueryFailed, TailraceError
+from tailrace.kafka.reachable import BrokerPing
+from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
+from tailrace.runtime.broker_watch import BrokerWatch
 from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.flow_watch import FlowWatch
 from tailrace.runtime.visible_records import VisibleRecords
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _COUNTS_TIMEOUT_S = 3.0
+_SPARK_FAILED = (PySparkException, Py4JError, OSError)
+"""What a call to Spark may raise, also if its JVM is gone."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class RunSummary:
     """What was found against real time, where the mode was left to Tailrace."""
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, where the engine ran it."""
+    uncommitted_rows: int = 0
+    """In real time: records read since the last checkpoint, which the next start processes again.
+
+    Known once the query has stopped; 0 for a ``DataStreamWriter``, whose records are not counted.
+    """
 
 
 class RunningQuery:
@@ -80,8 +89,11 @@ class RunningQuery:
         self.why_microbatch: tuple[Finding, ...] = ()
         """What was found against real time, where the mode was left to Tailrace."""
         self._flow: FlowWatch | None = None
+        self._brokers: list[BrokerWatch] = []
         self.lost_lineage = ""
         """What of a record's origin its outputs do not carry, in words; or nothing."""
+        self.sink_topic = ""
+        """The topic that it writes to; nothing if each row names one."""
         self._bound: Bound | None = None
         self.watch: BatchWatch | None = None
         """Knows which batch runs, where it is to end by itself."""
@@ -91,7 +103,10 @@ class RunningQuery:
         self._last_costs: dict[str, FunctionCost] = {}
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
+        self._last_read = 0
         self._ending: BatchWatch | None = None
+        self._failure: TailraceError | None = None
+        self._failure_raised = False
         self._started_at = time.monotonic()
         self._seen_batches: dict[int, int] = {}
 
@@ -104,6 +119,12 @@ class RunningQuery:
         """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
         self._flow = FlowWatch(self.query, self.name, visible, stops=starved == "stop")
         self._flow.start()
+
+    def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
+        """Log, from now on, when the brokers stop answering and when they answer again."""
+        self._brokers = [BrokerWatch(self.name, BrokerPing(config), self._has_ended) for config in configs]
+        for watch in self._brokers:
+            watch.start()
 
     @property
     def starved(self) -> str:
@@ -133,7 +154,6 @@ class RunningQuery:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
         while self._still_runs():
-            self._end_if_done()
             remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
@@ -153,55 +173,113 @@ class RunningQuery:
             self._bound = None
 
     def _still_runs(self) -> bool:
-        """Whether it runs, noting what it has done meanwhile."""
+        """Whether it runs, noting what it has done meanwhile; a bounded run is ended when it is done."""
         try:
             self._note_progress()
-            active = self.is_active or (self._ending is not None and not self._ending.has_ended())
-        except (Py4JError, OSError) as gone:
-            self._checkpoint.release()
-            raise QueryFailed(
-                f"Spark's JVM ended while query {self.name!r} ran",
-                why="the operating system may have killed it for want of memory",
-                fix="start it again: it goes on from its last checkpoint",
-            ) from gone
-        return active
+            if not self.is_active and (self._ending is None or self._ending.has_ended()):
+                return False
+            self._end_if_done()
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
+        return True
 
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
-        if self._flow is not None:
-            self._flow.end()  # it may just be about to say why it stopped the query
-        if self._flow is not None and self._flow.failed is not None:
-            self._await_last_counts()
+        try:
+            failure = self._find_failure()
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
+        if failure is not None:
+            self._settle_counts()
             self._checkpoint.release()
-            raise self._flow.failed
-        text = failure_text(self.query)
-        if text is not None:
-            self._await_last_counts()
-            self._checkpoint.release()
-            raise translate_failure(self.name, text, runs_in_microbatch=self.report.runs_in_microbatch)
+            self._failure_raised = True
+            raise failure
 
     def stop(self) -> RunSummary:
-        """Stop the query and let go of its checkpoint.
+        """Stop the query and release its checkpoint.
 
         In real time the records since the last checkpoint were processed but not yet saved as done: the next start
         processes them again.
+
+        Raises:
+            TailraceError: The query had failed before, and ``wait`` has not raised that yet. Or it could not be
+                stopped: it may still run, so its checkpoint stays locked.
         """
-        if self._flow is not None:
-            self._flow.end()
-        with contextlib.suppress(PySparkException, Py4JError, OSError):
+        failure = None
+        with contextlib.suppress(*_SPARK_FAILED):
+            # Before the query stops: what Spark reports afterwards may come from the stop itself.
+            failure = self._find_failure()
             self._note_progress()
         try:
             self.query.stop()
-            self._await_last_counts()
-        except (PySparkException, Py4JError, OSError) as failed:
-            raise QueryFailed(f"query {self.name!r} could not be stopped", why=str(failed).splitlines()[0]) from failed
-        finally:
-            self._checkpoint.release()
+        except _SPARK_FAILED as failed:
+            if has_jvm_ended(failed):
+                failure = self._note_jvm_end(failed)
+            elif self._may_run():
+                raise QueryFailed(
+                    f"query {self.name!r} could not be stopped",
+                    why=_first_line(failed),
+                    fix="call stop() again: the query may still run, so its checkpoint stays locked",
+                ) from failed
+        self._settle_counts()
+        self.python_costs()  # saved while the checkpoint is locked
+        self._checkpoint.release()
+        if failure is not None and not self._failure_raised:
+            self._failure_raised = True
+            raise failure
         return self.summary()
+
+    def _find_failure(self) -> TailraceError | None:
+        """Return what ended the query, if something did. Whoever asks knows that it has ended, or ends it."""
+        for watch in self._brokers:
+            watch.end()
+        if self._flow is not None:
+            self._flow.end()  # it may just be about to say why it stopped the query
+            self._failure = self._failure or self._flow.failed
+        if self._failure is None:
+            text = failure_text(self.query)
+            if text is not None:
+                alternative = self.report.runs_in_microbatch
+                self._failure = translate_failure(self.name, text, self.sink_topic, runs_in_microbatch=alternative)
+        return self._failure
+
+    def unanswered(self, failed: Exception) -> TailraceError:
+        """Return the error for a question that Spark did not answer."""
+        if has_jvm_ended(failed):
+            self._checkpoint.release()
+            self._failure_raised = True
+            return self._note_jvm_end(failed)
+        return QueryFailed(
+            f"Spark did not answer a question about query {self.name!r}",
+            why=_first_line(failed),
+            fix="call stop(): the query may still run, so its checkpoint stays locked",
+        )
+
+    def _note_jvm_end(self, failed: Exception) -> TailraceError:
+        if self._failure is None:
+            self._failure = QueryFailed(
+                f"Spark's JVM ended while query {self.name!r} ran",
+                why="the operating system may have killed it for want of memory",
+                fix="start it again: it goes on from its last checkpoint",
+            )
+            self._failure.__cause__ = failed
+        return self._failure
+
+    def _may_run(self) -> bool:
+        try:
+            return self.is_active
+        except _SPARK_FAILED:
+            return True
+
+    def _has_ended(self) -> bool:
+        try:
+            return not self.is_active
+        except _SPARK_FAILED as failed:
+            return has_jvm_ended(failed)
 
     def summary(self) -> RunSummary:
         """What it did so far."""
-        with contextlib.suppress(PySparkException, Py4JError, OSError):
+        with contextlib.suppress(*_SPARK_FAILED):
             self._note_progress()
         return RunSummary(
             self.name,
@@ -213,20 +291,34 @@ class RunningQuery:
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
             self.python_costs(),
+            self._uncommitted_rows(),
         )
+
+    def _uncommitted_rows(self) -> int:
+        """Count what tasks have read and no completed batch has in it."""
+        if self.mode is not Mode.REALTIME:
+            return 0
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._last_read = sum(counts.read() for counts in self._counts)
+        return max(0, self._last_read - sum(self._seen_batches.values()))
 
     def python_costs(self) -> dict[str, FunctionCost]:
         """What its Python functions cost until a few seconds ago; nothing where Spark itself runs them."""
         if self._costs is not None:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
+            with contextlib.suppress(*_SPARK_FAILED):
                 self._last_costs = self._costs.read()
                 self._checkpoint.save_costs({name: asdict(cost) for name, cost in self._last_costs.items()})
         return self._last_costs
 
     def _malformed(self) -> dict[str, int]:
-        with contextlib.suppress(PySparkException, Py4JError, OSError):
+        with contextlib.suppress(*_SPARK_FAILED):
             self._last_malformed = malformed_in_all(self._counts)
         return self._last_malformed
+
+    def _settle_counts(self) -> None:
+        """Wait for the last counts of a stopped query, if Spark still answers."""
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._await_last_counts()
 
     def _await_last_counts(self) -> None:
         """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
@@ -255,29 +347,15 @@ class RunningQuery:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
+        if raised is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except Exception as failed:  # noqa: BLE001 - what the block raised must not be replaced
+            raised.add_note(f"while leaving query {self.name!r}: {failed}")
 
 
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
-    asked = threading.Event()
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            # Asked before, and still here: whoever asks again wants out.
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
-        number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _first_line(failed: Exception) -> str:
+    return next(iter(str(failed).splitlines()), type(failed).__name__)

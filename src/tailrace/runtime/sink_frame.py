@@ -15,18 +15,25 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.engine import with_lineage_headers
+from tailrace.engine import SizeLimits, require_sizes, with_lineage_headers
 from tailrace.errors import ColumnMissing, DefinitionError
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSink, Pipeline
 from tailrace.runtime.columns import quoted
 from tailrace.runtime.source_frame import EVENT_TIME
 
+_MAX_REQUEST_SIZE = 1024 * 1024
+"""The producer's default."""
 _OWN_HEADERS = RESERVED_PREFIX + "headers"
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
-def sink_frame(pipeline: Pipeline, result: DataFrame) -> DataFrame:
+def sink_frame(pipeline: Pipeline, result: DataFrame, topic_limit: int | None) -> DataFrame:
     """The rows to write, in the columns that Spark's Kafka sink knows: key, value, topic, headers.
+
+    Args:
+        pipeline: The pipeline.
+        result: What its function returned, with the hidden columns.
+        topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
 
     Raises:
         ColumnMissing: The sink names a column that the result does not have.
@@ -36,21 +43,34 @@ def sink_frame(pipeline: Pipeline, result: DataFrame) -> DataFrame:
     hidden = [name for name in result.columns if name.startswith(RESERVED_PREFIX)]
     shown = {field.name: field.dataType for field in result.schema.fields if field.name not in hidden}
     _require_columns(pipeline, [name for name in result.columns if name not in hidden], shown)
-    columns = [_value(sink, shown).alias("value")]
+    columns = [_value(sink, shown).cast("binary").alias("value")]
     if sink.key is not None:
-        columns.append(_as_text(sink.key, shown[sink.key]).alias("key"))
+        columns.append(_as_text(sink.key, shown[sink.key]).cast("binary").alias("key"))
     if sink.topic_column is not None:
         topic = F.col(quoted(sink.topic_column)).cast("string")
         columns.append((F.coalesce(topic, F.lit(sink.topic)) if sink.topic else topic).alias("topic"))
     own = _own_headers(sink, shown)
     if own is not None:
         columns.append(own.alias(_OWN_HEADERS if pipeline.lineage else "headers"))
+    limits = _size_limits(sink, topic_limit)
     if not pipeline.lineage:
-        return result.select(*columns)
+        return require_sizes(result.select(*columns), limits)
     if sink.event_time is not None:
         result = result.withColumn(EVENT_TIME, F.col(quoted(sink.event_time)).cast("timestamp"))
         hidden = [*(name for name in hidden if name != EVENT_TIME), EVENT_TIME]
-    return with_lineage_headers(result.select(*columns, *hidden), "headers", _OWN_HEADERS)
+    return require_sizes(with_lineage_headers(result.select(*columns, *hidden), "headers", _OWN_HEADERS), limits)
+
+
+def _size_limits(sink: KafkaSink, topic_limit: int | None) -> SizeLimits:
+    """What the producer refuses, and what the topic refuses unless the producer makes records smaller."""
+    options = {key.lower(): value for key, value in sink.options.items()}
+    request = options.get("kafka.max.request.size", "")
+    compresses = options.get("kafka.compression.type", "none") != "none"
+    return SizeLimits(
+        sink.topic,
+        int(request) if request.isdigit() else _MAX_REQUEST_SIZE,
+        None if compresses or sink.topic_column is not None else topic_limit,
+    )
 
 
 def _require_columns(pipeline: Pipeline, columns: Sequence[str], shown: Mapping[str, DataType]) -> None:

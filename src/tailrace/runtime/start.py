@@ -1,24 +1,26 @@
 """Starting a query, checked first. The only caller of ``DataStreamWriter.start``."""
 
-import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, default_location
-from tailrace.errors import DefinitionError, OptionRefused, TailraceError
+from tailrace.errors import DefinitionError, OptionRefused
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.sources import query_topics, require_groups
 from tailrace.preflight.checks import slots_missing
 from tailrace.preflight.finding import Severity
+from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.runtime.bounded import Bound
+from tailrace.runtime.broker_watch import broker_configs
 from tailrace.runtime.candidate import (
     Candidate,
     as_finding,
@@ -38,6 +40,7 @@ from tailrace.runtime.options import DEFAULT_PYTHON_TIMEOUT, DEFAULT_TRIGGER_EVE
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning, total_partitions
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
 from tailrace.runtime.running import RunningQuery
+from tailrace.runtime.signals import defer_signals
 from tailrace.runtime.source_frame import record_schema
 from tailrace.runtime.visible_records import visible_records
 from tailrace.spark_session import lend_context, start_jvm_ahead
@@ -132,7 +135,8 @@ def start_pipeline(
     sources = topics.sources()
     checkpoint = Checkpoint(options.checkpoint or default_location(pipeline.name))
     checkpoint.acquire(topics.owner(sources))
-    try:
+    with ExitStack() as lease:
+        lease.callback(checkpoint.release)
         spark, ours = spark_for(options, total_partitions(sources), announce)
         topics.require_sink_by(spark)
         if sources is None:
@@ -143,18 +147,21 @@ def start_pipeline(
         if not private and checkpoint.is_fresh():
             # Later it is too late for that: records that do not fit go where the pipeline says.
             topics.require_fitting_records(sources, schemas)
+        limit = topics.sink_limit()
+
+        def build(on: SparkSession, how: RunOptions) -> Candidate:
+            candidate = pipeline_candidate(pipeline, on, servers, how, topic_limit=limit)
+            return candidate.with_unknown(topics.rights_unknown)
+
         return _start(
-            lambda on, how: pipeline_candidate(pipeline, on, servers, how).with_unknown(topics.rights_unknown),
+            build,
             spark,
             options,
-            checkpoint,
+            _Leased(checkpoint, lease),
             total_partitions(sources),
             rebuild=ours,
             bound=lambda: topics.bound(found, alone=private),
         )
-    except BaseException:
-        checkpoint.release()
-        raise
 
 
 def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
@@ -177,25 +184,31 @@ def start_writer(writer: DataStreamWriter, options: RunOptions) -> RunningQuery:
     unknown = {*topics.rights_unknown, *require_sink_topic(told, frame.sparkSession)}
     checkpoint = Checkpoint(identity.location)
     checkpoint.acquire(writer_owner(identity, topics, told))
-    try:
+    with ExitStack() as lease:
+        lease.callback(checkpoint.release)
         return _start(
             lambda on, how: writer_candidate(writer, on, identity.name, how).with_unknown(unknown),
             frame.sparkSession,
             options,
-            checkpoint,
+            _Leased(checkpoint, lease),
             topics.total,
             rebuild=False,
         )
-    except BaseException:
-        checkpoint.release()
-        raise
+
+
+@dataclass(frozen=True)
+class _Leased:
+    """A locked checkpoint. The lease ends the lock if the query is not even begun; from then on the query has it."""
+
+    checkpoint: Checkpoint
+    lease: ExitStack
 
 
 def _start(
     build: Callable[[SparkSession, RunOptions], Candidate],
     spark: SparkSession,
     options: RunOptions,
-    checkpoint: Checkpoint,
+    leased: _Leased,
     partitions: int | None,
     *,
     rebuild: bool,
@@ -207,51 +220,42 @@ def _start(
         build: Makes the query on a session.
         spark: The session to clone.
         options: How it is to run.
-        checkpoint: Its checkpoint.
+        leased: Its checkpoint, locked.
         partitions: Those of all its sources; None if they are not known.
         rebuild: Whether the context may be made anew, with more slots.
         bound: Tells where a bounded run in real time ends.
     """
-    own = query_session(spark, options, checkpoint, partitions)
+    own = query_session(spark, options, leased.checkpoint, partitions)
     candidate = build(own, options)
     require_groups(candidate.frame, own)
-    query = facts(candidate, own, options, saved_in(checkpoint, None), partitions)
+    query = facts(candidate, own, options, saved_in(leased.checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
-        return _start(build, rebuilt(spark, query.slots), options, checkpoint, partitions, rebuild=False, bound=bound)
+        return _start(build, rebuilt(spark, query.slots), options, leased, partitions, rebuild=False, bound=bound)
     if options.auto and not report.ok:
-        running = _start(build, spark, options.in_microbatch(), checkpoint, partitions, rebuild=rebuild)
+        running = _start(build, spark, options.in_microbatch(), leased, partitions, rebuild=rebuild)
         running.why_microbatch = tuple(each for each in report.findings if each.severity is Severity.ERROR)
         return running
     require_ok(report)
     # Before the start: it ends with what is there now.
     end = bound() if bound is not None and options.once and query.realtime else None
-    started = _begin(candidate, options, checkpoint, runs_in_microbatch=query.runs_in_microbatch)
-    lend_context()  # stopping it would stop the query
-    running = RunningQuery(
-        started,
-        name=candidate.name,
-        mode=options.mode,
-        checkpoint=checkpoint,
-        report=report,
-        counts=candidate.counts,
-        costs=candidate.costs,
-    )
-    running.lost_lineage = candidate.lost_lineage
-    if query.realtime and options.once:
-        # Before anything else is waited for: it must see the batch in which the run is to end begin.
-        running.watch = engine.BatchWatch(started)
-    try:
+    with ExitStack() as unconfirmed:
+        with defer_signals():
+            # Ctrl-C while Spark starts the query would leave it running without a handle.
+            running = unconfirmed.enter_context(_begin(candidate, options, leased, report))
+        lend_context()  # stopping it would stop the query
+        running.lost_lineage = candidate.lost_lineage
+        running.sink_topic = query.sink.options.get("topic", "") if query.sink is not None else ""
+        if query.realtime and options.once:
+            # Before anything else is waited for: it must see the batch in which the run is to end begin.
+            running.watch = engine.BatchWatch(running.query)
         confirm(running)
-    except BaseException:
-        # Whatever it was, the caller gets no handle: a query left running would go on without its checkpoint's lock.
-        with contextlib.suppress(TailraceError):
-            running.stop()
-        raise
-    if query.realtime:
-        running.follow_flow(options.starved, visible_records(query.reads))
-    if end is not None:
-        running.end_at(end)
+        if query.realtime:
+            running.follow_flow(options.starved, visible_records(query.reads))
+        running.follow_brokers(broker_configs(query.reads, query.sink))
+        if end is not None:
+            running.end_at(end)
+        unconfirmed.pop_all()
     return running
 
 
@@ -260,10 +264,8 @@ def _runs_in_microbatch(writer: DataStreamWriter) -> bool:
     return engine.examine(engine.writer_frame(writer), output_mode=told.output_mode, sink=told).microbatch
 
 
-def _begin(
-    candidate: Candidate, options: RunOptions, checkpoint: Checkpoint, *, runs_in_microbatch: bool
-) -> StreamingQuery:
-    """Hand the query to Spark."""
+def _begin(candidate: Candidate, options: RunOptions, leased: _Leased, report: CheckReport) -> RunningQuery:
+    """Hand the query to Spark, and with it the checkpoint's lock."""
     if candidate.writer is None:
         raise AssertionError("a DataFrame alone is never started")
     realtime = options.mode is Mode.REALTIME
@@ -273,11 +275,28 @@ def _begin(
     if realtime and options.once:
         # A bounded run ends right after a checkpoint, which must be on disk by then.
         writer = writer.option("asyncProgressTrackingEnabled", "false")
+    writer = writer.queryName(candidate.name).option("checkpointLocation", leased.checkpoint.location)
     for counts in candidate.watched:
         counts.watch()
+    lease = leased.lease.pop_all()  # from here on the query may run, whatever Python is told of it
     try:
-        return writer.queryName(candidate.name).option("checkpointLocation", checkpoint.location).start()
+        started = writer.start()
     except PySparkException as refused:
+        lease.close()
         for counts in candidate.watched:
             counts.close()
-        raise translate_failure(candidate.name, str(refused), runs_in_microbatch=runs_in_microbatch) from refused
+        alternative = report.runs_in_microbatch
+        raise translate_failure(candidate.name, str(refused), runs_in_microbatch=alternative) from refused
+    except Exception as failed:
+        if engine.has_jvm_ended(failed):
+            lease.close()
+        raise
+    return RunningQuery(
+        started,
+        name=candidate.name,
+        mode=options.mode,
+        checkpoint=leased.checkpoint,
+        report=report,
+        counts=candidate.counts,
+        costs=candidate.costs,
+    )

@@ -59,7 +59,7 @@ def test_a_lane_that_gives_everything_twice() -> None:
 
 
 def test_one_record_that_came_twice_is_enough() -> None:
-    assert told(measurement(arrivals_of([*range(RECORDS), 5]))) == ["1 records came out more than once"]
+    assert told(measurement(arrivals_of([*range(RECORDS), 5]))) == ["1 record came out more than once"]
 
 
 def test_records_outside_of_the_window_are_neither_lost_nor_repeated() -> None:

@@ -1,6 +1,7 @@
 """What `tailrace run` says, with nothing behind it. Real runs: tests/e2e."""
 
 import json
+import logging
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ class FakeRun:
 
     done: bool = False
     malformed: dict[str, int] = field(default_factory=dict)
+    batches: int = 3
+    rows: int = 4711
+    uncommitted: int = 0
     lost_lineage: str = ""
     slots: Slots | None = None
     checkpoint: str = "/checkpoints/fraud"
@@ -50,7 +54,16 @@ class FakeRun:
 
     def stop(self) -> RunSummary:
         assert self.options is not None
-        return RunSummary("fraud", str(self.options.mode), 12.5, 3, 4711, self.checkpoint, self.malformed)
+        return RunSummary(
+            "fraud",
+            str(self.options.mode),
+            12.5,
+            self.batches,
+            self.rows,
+            self.checkpoint,
+            self.malformed,
+            uncommitted_rows=self.uncommitted,
+        )
 
 
 def run_fake(
@@ -76,7 +89,7 @@ def run_fake(
 def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = run_fake(monkeypatch, FakeRun())
+    options = run_fake(monkeypatch, FakeRun(uncommitted=20))
     assert (options.mode, options.once, options.checkpoint_every, options.interval_ms) == (
         Mode.REALTIME,
         False,
@@ -89,8 +102,8 @@ def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
         "fraud: in -> out, in real time: every record at once",
         "progress is saved every 5m in /checkpoints/fraud",
         "Ctrl-C stops it.",
-        "stopped after 12.5 s: 3 checkpoints, 4,711 records in them",
-        "Records since the last checkpoint were written and will be written again at the next start.",
+        "stopped after 12.5 s: 3 checkpoints with 4,711 records",
+        "The next start processes 20 records since the last checkpoint again.",
     ]
 
 
@@ -104,17 +117,26 @@ def test_a_run_once_says_that_it_ends_by_itself_and_that_it_is_done(
     assert "It ends when what is there now has been processed." in shown
     assert "Ctrl-C stops it." not in shown
     assert "done after 12.5 s: 3 checkpoints" in shown
-    assert "written again" not in shown, "everything is saved"
+    assert "since the last checkpoint" not in shown, "everything is saved"
 
 
 def test_a_run_once_that_was_stopped_before_its_end_is_not_called_done(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = run_fake(monkeypatch, FakeRun(), "--once", "--checkpoint-every", "30s")
+    options = run_fake(monkeypatch, FakeRun(uncommitted=1), "--once", "--checkpoint-every", "30s")
     assert options.interval_ms == 30_000
     shown = capsys.readouterr().err
     assert "stopped after 12.5 s" in shown
-    assert "will be written again at the next start" in shown
+    assert "The next start processes 1 record since the last checkpoint again." in shown
+
+
+def test_a_run_that_read_nothing_since_its_last_checkpoint_announces_no_repetition(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_fake(monkeypatch, FakeRun(batches=1, rows=1, slots=Slots((1,))))
+    shown = capsys.readouterr().err
+    assert "1 task slot; progress" in shown
+    assert shown.endswith("stopped after 12.5 s: 1 checkpoint with 1 record\n")
 
 
 def test_micro_batches_are_saved_each(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +144,7 @@ def test_micro_batches_are_saved_each(capsys: Capture, monkeypatch: pytest.Monke
     shown = capsys.readouterr().err
     assert "fraud: in -> out, in micro-batches" in shown
     assert "progress is saved with every batch in /checkpoints/fraud" in shown
-    assert "written again" not in shown
+    assert "since the last checkpoint" not in shown
 
 
 def test_several_sources_and_a_sink_by_column_are_named_in_words(
@@ -176,6 +198,7 @@ def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: py
         "malformed": {"not_json": 2},
         "why_microbatch": [],
         "python": {},
+        "uncommitted_rows": 0,
     }
 
 
@@ -199,3 +222,23 @@ def test_auto_says_why_it_became_micro_batch(capsys: Capture, monkeypatch: pytes
     shown = capsys.readouterr().err
     assert "in micro-batches" in shown
     assert "not in real time: twice is Python [PYTHON_FUNCTION]" in shown
+
+
+class LoggingRun(FakeRun):
+    def wait(self, *, stop: threading.Event) -> bool:
+        log = logging.getLogger("tailrace")
+        log.warning("query %r: no Kafka broker answers at %s", "fraud", "here:9092")
+        log.debug("details")
+        return True
+
+
+@pytest.mark.parametrize(("arguments", "more"), [((), 0), (("--verbose",), 1)])
+def test_what_happens_to_a_running_query_is_said_once(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], more: int
+) -> None:
+    monkeypatch.setattr("tailrace.cli.output._verbose", False)
+    run_fake(monkeypatch, LoggingRun(), *arguments)
+    shown = capsys.readouterr().err
+    assert shown.count("warning: query 'fraud': no Kafka broker answers at here:9092\n") == 1
+    assert shown.count("debug: details\n") == more
+    assert logging.getLogger("tailrace").handlers == []

@@ -11,6 +11,7 @@ from tailrace.errors import (
     QueryFailed,
     QueryRefused,
     RecordMalformed,
+    RecordTooLarge,
     SettingRefused,
     SlotsMissing,
     TailraceError,
@@ -395,3 +396,57 @@ tailrace.functions.failures.FunctionFailed: pyspark.errors.PySparkRuntimeError: 
         "a Python function of query 'fraud' raised an exception: "
         "pyspark.errors.PySparkRuntimeError: [RESULT_ROWS_MISMATCH] wrong"
     )
+
+
+def too_large(says: str) -> str:
+    return f"org.apache.spark.SparkException: Job aborted\nCaused by: {says}\n\tat somewhere\n"
+
+
+MEASURED = too_large(
+    "org.apache.spark.sql.tailrace.ResultTooLargeException: the result of record payments-0@17 for topic decisions has "
+    "2000123 bytes, more than max.request.size=1048576"
+)
+
+
+def test_a_result_that_is_too_large_is_told_by_its_record_its_size_and_the_setting() -> None:
+    error = translate_failure("fraud", MEASURED)
+    assert isinstance(error, RecordTooLarge)
+    assert error.what == "the result of record payments-0@17 is too large for topic 'decisions', so query 'fraud' ended"
+    assert error.why == "it has 2,000,123 bytes, and the producer's max.request.size is 1,048,576"
+    assert "'kafka.max.request.size': '2000123'" in error.fix
+    assert "--entity-name decisions --add-config max.message.bytes=2000123" in error.fix
+
+
+def test_a_result_of_an_unknown_record_that_is_too_large_for_its_topic() -> None:
+    text = MEASURED.replace("the result of record payments-0@17", "a result").replace("request.size", "message.bytes")
+    error = translate_failure("fraud", text)
+    assert error.what == "a result is too large for topic 'decisions', so query 'fraud' ended"
+    assert "the topic's max.message.bytes is 1,048,576" in error.why
+    assert "kafka.max.request.size" not in error.fix
+
+
+REFUSED = "org.apache.kafka.common.errors.RecordTooLargeException: "
+
+
+def test_a_result_that_the_producer_refused_is_told_by_its_size() -> None:
+    text = too_large(
+        REFUSED
+        + "The message is 2000000 bytes when serialized which is larger than 1048576, which is the value of the "
+        "max.request.size configuration."
+    )
+    error = translate_failure("fraud", text, "decisions")
+    assert isinstance(error, RecordTooLarge)
+    assert error.what == "a result of query 'fraud' is too large for topic 'decisions'"
+    assert error.why == "it has 2,000,000 bytes, and the producer's max.request.size is 1,048,576"
+
+
+@pytest.mark.parametrize(("topic", "named"), [("decisions", "topic 'decisions'"), ("", "its topic")])
+def test_a_result_that_the_broker_refused_is_told_by_the_topic_and_its_setting(topic: str, named: str) -> None:
+    text = too_large(
+        REFUSED + "The request included a message larger than the max message size the server will accept."
+    )
+    error = translate_failure("fraud", text, topic)
+    assert isinstance(error, RecordTooLarge)
+    assert error.what == f"a result of query 'fraud' is too large for {named}"
+    assert "max.message.bytes" in error.why
+    assert "max.message.bytes" in error.fix

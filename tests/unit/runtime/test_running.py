@@ -1,11 +1,13 @@
-"""A running query, without Spark: how a bounded run finds its end, and what a run tells of itself."""
+"""A running query, without Spark: how a bounded run finds its end, how a run fails, and what it tells of itself."""
 
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 
+from tailrace.engine import FunctionCost
 from tailrace.errors import QueryFailed
 from tailrace.pipeline import Mode
 from tailrace.preflight.report import CheckReport
@@ -26,6 +28,9 @@ class FakeCheckpoint:
     def release(self) -> None:
         self.held = False
 
+    def save_costs(self, costs: object) -> None:
+        assert self.held
+
 
 class FakeCounts:
     def __init__(self, **malformed: int) -> None:
@@ -33,6 +38,9 @@ class FakeCounts:
 
     def malformed(self) -> dict[str, int]:
         return self._malformed
+
+    def read(self) -> int:
+        return sum(self._malformed.values())
 
     def settle(self) -> None:
         """Nothing is on its way."""
@@ -199,3 +207,129 @@ def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(monkeypatch
     assert next(answers, None) is None
     assert query.did == ["stop"]
     assert not checkpoint.held
+
+
+class UnstoppableQuery(FakeQuery):
+    """A query whose JVM answers with an error, or not at all."""
+
+    error: Exception = Py4JError("An error occurred while calling o42.stop")
+
+    def stop(self) -> None:
+        self.did.append("stop")
+        raise self.error
+
+
+@pytest.fixture
+def jvm_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "has_jvm_ended", lambda _failed: False)
+
+
+def failed_query(monkeypatch: pytest.MonkeyPatch) -> FakeQuery:
+    monkeypatch.setattr(running, "failure_text", lambda _query: "java.lang.IllegalStateException: it is broken")
+    query = FakeQuery(1)
+    query.isActive = False
+    return query
+
+
+def test_stopping_a_query_that_had_failed_raises_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, checkpoint = failed_query(monkeypatch), FakeCheckpoint()
+    failed = run(query, checkpoint=checkpoint)
+    with pytest.raises(QueryFailed) as raised:
+        failed.stop()
+    assert raised.value.why == "it is broken"
+    assert query.did == ["stop"]
+    assert not checkpoint.held
+
+
+def test_stopping_does_not_repeat_the_failure_that_waiting_has_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = run(failed_query(monkeypatch))
+    with pytest.raises(QueryFailed):
+        failed.wait(20)
+    assert failed.stop().name == "fraud"
+
+
+def test_leaving_the_block_of_a_failed_query_raises_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(QueryFailed), run(failed_query(monkeypatch)):
+        pass
+
+
+def test_what_a_block_raises_is_kept_if_the_query_cannot_be_stopped(jvm_alive: None) -> None:
+    checkpoint = FakeCheckpoint()
+    with pytest.raises(ZeroDivisionError) as raised, run(UnstoppableQuery(1), checkpoint=checkpoint):
+        raise ZeroDivisionError
+    (note,) = raised.value.__notes__
+    assert "could not be stopped" in note
+    assert checkpoint.held, "the query may still run"
+
+
+def test_a_query_that_cannot_be_stopped_keeps_its_checkpoint_until_it_is(jvm_alive: None) -> None:
+    query, checkpoint = UnstoppableQuery(1), FakeCheckpoint()
+    unstoppable = run(query, checkpoint=checkpoint)
+    with pytest.raises(QueryFailed, match="could not be stopped"):
+        unstoppable.stop()
+    assert checkpoint.held
+    query.isActive = False  # the error came with a query that ended all the same
+    unstoppable.stop()
+    assert not checkpoint.held
+
+
+def test_an_error_of_a_jvm_that_lives_is_not_taken_for_its_death(
+    jvm_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, checkpoint = FakeQuery(1), FakeCheckpoint()
+    alive = run(query, checkpoint=checkpoint)
+
+    def fail() -> None:
+        raise Py4JError("An error occurred while calling o42.recentProgress")
+
+    monkeypatch.setattr(alive, "_note_progress", fail)
+    with pytest.raises(QueryFailed, match="did not answer"):
+        alive.wait(20)
+    assert checkpoint.held
+
+
+def test_the_death_of_the_jvm_is_the_one_error_of_a_block() -> None:
+    class Dead(UnstoppableQuery):
+        error = Py4JNetworkError("Answer from Java side is empty")
+
+        @property
+        def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's own name
+            raise self.error
+
+    checkpoint = FakeCheckpoint()
+    with pytest.raises(QueryFailed, match="JVM ended") as raised, run(Dead(1), checkpoint=checkpoint) as dead:
+        dead.wait(20)
+    assert not hasattr(raised.value, "__notes__")
+    assert not checkpoint.held
+    with pytest.raises(QueryFailed, match="JVM ended"):
+        run(Dead(1)).stop()
+
+
+def test_costs_are_saved_while_the_checkpoint_is_locked() -> None:
+    class Costs(FakeCounts):
+        def read(self) -> dict[str, FunctionCost]:
+            return {"risk": FunctionCost(3, 1, 3, 0.1, 0.1, 0.1, 0, 0)}
+
+    saved: list[bool] = []
+    checkpoint = FakeCheckpoint()
+    checkpoint.save_costs = lambda _costs: saved.append(checkpoint.held)  # type: ignore[method-assign]
+    held: Any = checkpoint
+    costs: Any = Costs()
+    query: Any = FakeQuery(1)
+    RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, costs=costs).stop()
+    assert saved[0]
+
+
+@pytest.mark.parametrize(("mode", "read", "uncommitted"), [
+    (Mode.REALTIME, 7, 3),
+    (Mode.REALTIME, 4, 0),
+    (Mode.MICROBATCH, 7, 0),
+])  # fmt: skip
+def test_what_was_read_since_the_last_checkpoint_is_counted_in_real_time(
+    mode: Mode, read: int, uncommitted: int
+) -> None:
+    checkpoint, counts, query = FakeCheckpoint(), FakeCounts(not_json=read), FakeQuery(1, 2)  # two rows in each batch
+    given: Any = (query, checkpoint, [counts])
+    stopped = RunningQuery(given[0], name="fraud", mode=mode, checkpoint=given[1], report=REPORT, counts=given[2])
+    assert not stopped.wait(0.05)
+    assert stopped.stop().uncommitted_rows == uncommitted

@@ -9,6 +9,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.errors import counted
 from tailrace.preflight.finding import Finding, advice
 from tailrace.preflight.latency import LINGER, linger_ms
 from tailrace.preflight.query import Query
@@ -27,7 +28,7 @@ def check(query: Query) -> Iterator[Finding]:
         yield advice(
             CODE,
             f"a sink that gathers results for {linger:g} ms cannot use what real time gains",
-            why=f"real time holds {query.slots.required} slots for as long as it runs; micro-batch is content with one",
+            why=f"real time holds {counted(query.slots.required, 'slot')} while it runs; micro-batch needs one",
             fix=f"--mode microbatch, or unset {LINGER}",
         )
     longest = max(query.windows_s, default=0.0)
@@ -35,6 +36,6 @@ def check(query: Query) -> Iterator[Finding]:
         yield advice(
             CODE,
             f"a window of {longest / 60:g} minutes rarely needs results within milliseconds",
-            why=f"real time holds {query.slots.required} slots for as long as it runs; micro-batch is content with one",
+            why=f"real time holds {counted(query.slots.required, 'slot')} while it runs; micro-batch needs one",
             fix="--mode microbatch --trigger-every 10s, unless somebody waits for each update",
         )

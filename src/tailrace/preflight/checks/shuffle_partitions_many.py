@@ -10,6 +10,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.errors import counted
 from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query
 from tailrace.tuning import SHUFFLE_PARTITIONS
@@ -27,7 +28,7 @@ def check(query: Query) -> Iterator[Finding]:
     if most > _TIMES * max(source, 1):
         yield warning(
             CODE,
-            f"{most} tasks read each shuffle of a source with {source} partitions",
+            f"{most} tasks read each shuffle of a source with {counted(source, 'partition')}",
             why="each task holds a slot and a connection to every task before it for as long as the query runs",
             fix=_fix(query, source),
         )

@@ -11,6 +11,7 @@ Best practice:
 
 from collections.abc import Iterator
 
+from tailrace.errors import counted
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query
@@ -27,7 +28,7 @@ def check(query: Query) -> Iterator[Finding]:
     taken = f", {capacity.taken} of them taken by other queries" if capacity.taken else ""
     yield error(
         CODE,
-        f"real time needs {slots.required} task slots and Spark has {capacity.slots}{taken}",
+        f"real time needs {counted(slots.required, 'task slot')} and Spark has {capacity.slots}{taken}",
         why=f"all tasks run at once ({slots.sum_in_words}: {_stages(len(slots.stages))}); {_consequence(query)}",
         fix=" or ".join(_ways_out(query)),
     )

@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM while a query starts and runs."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
+    asked = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            # Asked before, and still here: whoever asks again wants out.
+            raise KeyboardInterrupt
+        asked.set()
+
+    with _handled_by(ask):
+        yield asked
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Deliver Ctrl-C and SIGTERM at the end of the block; the second one interrupts it."""
+    pending: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        if pending:
+            raise KeyboardInterrupt
+        pending.append(number)
+
+    with _handled_by(note):
+        yield
+    for number in pending:
+        signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: _Handler) -> Iterator[None]:
+    """Replace the signals' handlers; in another thread than the main one, which alone gets signals, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -1,0 +1,67 @@
+"""A broker that is gone for a while: a running query tells of it, and goes on."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kafka, wait_until
+
+import tailrace as tr
+from tailrace.kafka import reachable
+from tailrace.kafka.broker import Broker
+from tailrace.runtime import broker_watch
+
+
+@contextmanager
+def suspended(broker: Broker) -> Iterator[None]:
+    """The broker keeps its connections and answers nothing."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(int(child), signal.SIGCONT)
+
+
+def test_an_outage_is_told_when_it_begins_and_when_it_ends(
+    spark: Any,
+    broker: Broker,
+    kafka: Kafka,
+    mode: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reachable, "ANSWER_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(broker_watch, "_ASK_EVERY_S", 0.2)
+    monkeypatch.setattr(broker_watch, "_ASK_AGAIN_S", 0.2)
+    source, sink = kafka.topic("in"), kafka.topic("out")
+    pipeline = tr.Pipeline(
+        "outage",
+        tr.KafkaSource(source, "id long", starting="earliest"),
+        lambda events: events,
+        tr.KafkaSink(sink),
+        malformed="drop",
+    )
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "tailrace"]
+
+    with tr.start(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c"):
+        kafka.send(source, [{"id": 1}])
+        kafka.receive_count(sink, 1)
+        assert told() == []
+        with suspended(broker):
+            wait_until(lambda: len(told()) == 1, 30, "the outage is told")
+        wait_until(lambda: len(told()) == 2, 30, "its end is told")
+        kafka.send(source, [{"id": 2}])
+        kafka.receive_count(sink, 2)
+    gone, back = told()
+    assert gone == f"query 'outage': no Kafka broker answers at {kafka.bootstrap_servers}"
+    assert f"a Kafka broker answers again at {kafka.bootstrap_servers}, after" in back

@@ -1,0 +1,82 @@
+"""Results that are too large for Kafka: the query ends with the record, the size and the setting."""
+
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kafka
+
+import tailrace as tr
+from tailrace.errors import RecordTooLarge
+from tailrace.kafka.topics import create_topic
+from tailrace.testing import run
+
+LIMIT = 100_000
+SMALL, LARGE = b"x", secrets.token_bytes(2 * LIMIT)
+"""The large one is as large when it is compressed."""
+
+
+def copy(source: str, sink: str, options: dict[str, str]) -> tr.Pipeline:
+    return tr.Pipeline(
+        "large",
+        tr.KafkaSource(source, format="bytes", starting="earliest"),
+        lambda records: records,
+        tr.KafkaSink(sink, value="value", options=options),
+        malformed="drop",
+    )
+
+
+def failure(
+    kafka: Kafka, folder: Path, mode: str, *, topic: dict[str, str], producer: dict[str, str]
+) -> RecordTooLarge:
+    """Let a pipeline copy a small record and a large one, and return how it ended."""
+    source, sink = kafka.topic("in", partitions=1), f"out-{secrets.token_hex(4)}"
+    create_topic(kafka.config, sink, 1, topic)
+    kafka.made.append(sink)
+    kafka.send(source, [SMALL, LARGE])
+    pipeline = copy(source, sink, producer)
+    running = tr.start(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=folder)
+    with running, pytest.raises(RecordTooLarge) as failed:
+        running.wait(60)
+    return failed.value
+
+
+def test_a_result_larger_than_the_producer_sends(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    failed = failure(kafka, tmp_path, mode, topic={}, producer={"kafka.max.request.size": str(LIMIT)})
+    source, sink = kafka.made
+    assert failed.what == f"the result of record {source}-0@1 is too large for topic {sink!r}, so query 'large' ended"
+    assert re.fullmatch(r"it has 200,\d{3} bytes, and the producer's max.request.size is 100,000", failed.why)
+    assert "'kafka.max.request.size': '200" in failed.fix
+
+
+def test_a_result_larger_than_the_topic_takes(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    failed = failure(kafka, tmp_path, mode, topic={"max.message.bytes": str(LIMIT)}, producer={})
+    source, sink = kafka.made
+    assert failed.what == f"the result of record {source}-0@1 is too large for topic {sink!r}, so query 'large' ended"
+    assert re.fullmatch(r"it has 200,\d{3} bytes, and the topic's max.message.bytes is 100,000", failed.why)
+    assert f"--entity-name {sink} --add-config max.message.bytes=200" in failed.fix
+
+
+def test_a_compressed_result_that_only_the_broker_can_measure(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    gzip = {"kafka.compression.type": "gzip"}
+    failed = failure(kafka, tmp_path, "microbatch", topic={"max.message.bytes": str(LIMIT)}, producer=gzip)
+    assert failed.what == f"a result of query 'large' is too large for topic {kafka.made[1]!r}"
+    assert "max.message.bytes" in failed.why
+    assert f"--entity-name {kafka.made[1]} --add-config max.message.bytes=" in failed.fix
+
+
+def test_the_largest_result_that_the_producer_sends_is_written(spark: Any) -> None:
+    names = [f"{each}-{secrets.token_hex(4)}" for each in ("in", "out")]
+    pipeline = copy(names[0], names[1], {"kafka.max.request.size": str(LIMIT)})
+    with pytest.raises(RecordTooLarge) as failed:
+        run(pipeline, [LARGE], "batch")
+    size = int(re.findall(r"[\d,]+(?= bytes)", failed.value.why)[0].replace(",", ""))
+    fitting = LARGE[: LIMIT - (size - len(LARGE))]
+    names = [f"{each}-{secrets.token_hex(4)}" for each in ("in", "out")]
+    pipeline = copy(names[0], names[1], {"kafka.max.request.size": str(LIMIT)})
+    (written,) = run(pipeline, [fitting], "batch").records
+    assert written.value == fitting
+    with pytest.raises(RecordTooLarge):
+        run(pipeline, [fitting + b"x"], "batch")

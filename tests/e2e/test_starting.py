@@ -1,0 +1,73 @@
+"""A start that is interrupted: no query goes on without the lock of its checkpoint."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kafka
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import tailrace as tr
+from tailrace.errors import CheckpointInUse
+from tailrace.runtime import start as starting
+from tailrace.runtime.running import RunningQuery
+
+
+@pytest.fixture
+def begin(spark: Any, kafka: Kafka, tmp_path: Path) -> Callable[[], RunningQuery]:
+    pipeline = tr.Pipeline(
+        "interrupted",
+        tr.KafkaSource(kafka.topic("in"), "id long"),
+        lambda events: events,
+        tr.KafkaSink(kafka.topic("out")),
+        malformed="drop",
+    )
+    return lambda: tr.start(pipeline, "microbatch", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path)
+
+
+def test_ctrl_c_before_spark_has_returned_the_query_stops_it(
+    begin: Callable[[], RunningQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[StreamingQuery] = []
+
+    def start(writer: DataStreamWriter) -> StreamingQuery:
+        begun.append(original(writer))
+        signal.raise_signal(signal.SIGINT)  # while the call is still on its way back
+        return begun[-1]
+
+    original = DataStreamWriter.start
+    monkeypatch.setattr(DataStreamWriter, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert not begun[0].isActive
+    monkeypatch.undo()
+    begin().stop()
+
+
+def test_a_query_that_an_interrupted_start_cannot_stop_keeps_the_lock(
+    begin: Callable[[], RunningQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted: list[RunningQuery] = []
+
+    def confirm(running: RunningQuery) -> None:
+        interrupted.append(running)
+        raise KeyboardInterrupt
+
+    def stop(_query: StreamingQuery) -> None:
+        raise Py4JError("An error occurred while calling o42.stop")
+
+    monkeypatch.setattr(starting, "confirm", confirm)
+    monkeypatch.setattr(StreamingQuery, "stop", stop)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        begin()
+    assert "could not be stopped" in raised.value.__notes__[0]
+    assert interrupted[0].is_active
+    monkeypatch.undo()
+    with pytest.raises(CheckpointInUse):
+        begin()
+    interrupted[0].stop()
+    begin().stop()
