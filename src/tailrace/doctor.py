@@ -152,7 +152,7 @@ def _engine() -> Finding:
 
 
 def _archives() -> list[Finding]:
-    from tailrace.spark_session import spark_archive
+    from tailrace.spark_jvm import spark_archive
 
     try:
         java = find_java()

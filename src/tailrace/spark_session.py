@@ -5,43 +5,41 @@ Spark itself would read it. What Tailrace adds fills only the gaps.
 """
 
 import contextlib
-import fcntl
 import itertools
 import logging
 import os
 import re
 import shlex
-import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import psutil
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import utils as pyspark_utils
 
-from tailrace.errors import EngineMismatch, EngineMissing, JavaUnusable, SettingRefused, TailraceError
+from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused, TailraceError
+from tailrace.spark_jvm import (
+    JvmAhead,
+    class_path_of,
+    end_jvm,
+    has_own_jars,
+    is_set_up,
+    keep_classes,
+    launch_jvm,
+    load_sql,
+    spark_archive,
+)
 from tailrace.toolchain import (
-    ClassArchive,
-    Java,
     check_pyspark,
     ensure_engine,
     ensure_jars,
     ensure_java,
-    find_java,
-    jar_paths,
-    jar_status,
-    package_engine,
     pyspark_jars_dir,
-    state_dir,
 )
 from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
@@ -50,16 +48,9 @@ APP_NAME = "tailrace"
 LOOPBACK = "127.0.0.1"
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
-KEPT_LOGS = 10
-"""How many logs of ended sessions stay, besides those of live ones."""
-_SLOW_CLASSES = (
-    "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$",
-    "org.apache.spark.sql.ml.InternalFunctionRegistration$",
-    "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
-    "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$",
-)
-"""Their static initialisers take two seconds of a session's start on a small machine."""
 _log = logging.getLogger("tailrace")
+_ahead: JvmAhead | None = None
+"""The JVM that was started before a session asks for one."""
 _unlent: SparkContext | None = None
 """The context that Tailrace started for itself, until somebody else has it."""
 
@@ -168,11 +159,6 @@ def is_local(settings: Mapping[str, str]) -> bool:
     return settings.get("spark.master", "local").startswith("local")
 
 
-def log_file() -> Path:
-    """Where Spark's JVM of this process writes what would otherwise fill the terminal."""
-    return state_dir() / "logs" / f"spark-{os.getpid()}.log"
-
-
 def user_settings(given: Mapping[str, str]) -> dict[str, str]:
     """What the user set, from the weakest place to the strongest.
 
@@ -219,8 +205,8 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     """Start a JVM (or join the one that spark-submit started) and a context in it."""
     conf = _context_conf(wanted, announce)
     _quiet_loggers()
-    gateway = SparkContext._gateway or _jvm_ahead(wanted) or _launch(conf)
-    loading = threading.Thread(target=_load_sql, args=(gateway,), name="Spark SQL's classes", daemon=True)
+    gateway = SparkContext._gateway or _jvm_ahead(wanted) or launch_jvm(conf)
+    loading = threading.Thread(target=load_sql, args=(gateway,), name="Spark SQL's classes", daemon=True)
     loading.start()
     context = SparkContext(gateway=gateway, conf=conf)
     # Joined first: two threads that initialise the same classes in another order could wait for each other.
@@ -228,17 +214,9 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     spark = SparkSession(context)
     _quiet_accumulator_server(context)
     require_engine(spark)
-    if gateway.proc is not None and not _has_own_jars(conf):
-        _keep_classes(gateway)
+    if gateway.proc is not None and not has_own_jars(conf):
+        keep_classes(gateway)
     return spark
-
-
-def _load_sql(gateway: Any) -> None:
-    """Initialise what takes longest of Spark SQL while the context starts, which needs none of it."""
-    with contextlib.suppress(Py4JError, OSError):  # loaded a moment later by the session itself
-        loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        for name in _SLOW_CLASSES:
-            gateway.jvm.java.lang.Class.forName(name, True, loader)
 
 
 def _context_conf(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkConf:
@@ -317,41 +295,6 @@ def _quiet_accumulator_server(context: SparkContext) -> None:
     server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
 
 
-class _JvmAhead:
-    """A JVM that is started in a thread while the program does something else."""
-
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        self.wanted = dict(wanted)
-        self._gateway: Any = None
-        self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="Spark's JVM", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._gateway = _launch(_context_conf(self.wanted, lambda _: None))
-        except BaseException as failed:  # noqa: BLE001 - raised where the JVM is asked for
-            self._failed = failed
-
-    def gateway(self) -> Any:
-        self._thread.join()
-        if self._failed is not None:
-            raise self._failed
-        return self._gateway
-
-    def serves(self, wanted: Mapping[str, str]) -> bool:
-        """Whether a context with these settings can run in it: some are fixed when a JVM starts."""
-        keys = {*wanted, *self.wanted}
-        return all(wanted.get(key) == self.wanted.get(key) for key in keys if not _is_set_later(key))
-
-
-_ahead: _JvmAhead | None = None
-
-
-def _is_set_later(key: str) -> bool:
-    return key in ("spark.master", "spark.app.name") or key.startswith("spark.sql.")
-
-
 def start_jvm_ahead(conf: Mapping[str, str]) -> None:
     """Start Spark's JVM now, in a thread; the next session uses it.
 
@@ -360,17 +303,10 @@ def start_jvm_ahead(conf: Mapping[str, str]) -> None:
     """
     global _ahead  # noqa: PLW0603 - a program has one JVM
     busy = has_context() or SparkContext._gateway is not None or _ahead is not None
-    if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not _is_set_up():
+    if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not is_set_up():
         return
     check_pyspark()
-    _ahead = _JvmAhead(conf)
-
-
-def _is_set_up() -> bool:
-    """Whether Java, jars and engine are there, so that nothing has to be obtained or built."""
-    if find_java() is None or package_engine().needs_building():
-        return False
-    return all(state.state == "present" for state in jar_status() if state.jar.set_name == "connector")
+    _ahead = JvmAhead(conf, lambda: _context_conf(conf, lambda _: None))
 
 
 def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
@@ -382,7 +318,7 @@ def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
     gateway = ahead.gateway()
     if ahead.serves(wanted):
         return gateway
-    _end_jvm(gateway)
+    end_jvm(gateway)
     return None
 
 
@@ -392,72 +328,7 @@ def discard_jvm_ahead() -> None:
     ahead, _ahead = _ahead, None
     if ahead is not None:
         with contextlib.suppress(TailraceError):
-            _end_jvm(ahead.gateway())
-
-
-def _launch(conf: SparkConf) -> Any:
-    """Start Spark's JVM, its own words going to a log file instead of the terminal."""
-    java = ensure_java(lambda _: None)
-    archive = spark_archive(java)
-    path = log_file()
-    with _open_log(path) as log:
-        streams = _LaunchArguments({"stderr": log}, _launch_environment(java, archive, conf))
-        try:
-            with _without_jars_flag():
-                return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
-        except PySparkException as failed:
-            lines = path.read_text(errors="replace").strip().splitlines()
-            raise JavaUnusable(
-                "Spark's JVM ended while it started",
-                why=lines[-1] if lines else "it said nothing",
-                fix="tailrace doctor shows which Java is used",
-                detail="\n".join(lines),
-            ) from failed
-
-
-class _LaunchArguments(dict[str, Any]):
-    """Arguments for the JVM's process. PySpark replaces the environment among them: ours is added to that."""
-
-    def __init__(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        super().__init__(arguments)
-        self._environment = environment
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, {**value, **self._environment} if name == "env" else value)
-
-
-def _launch_environment(java: Java, archive: ClassArchive, conf: SparkConf) -> dict[str, str]:
-    """The variables that Spark's scripts and its launcher read."""
-    environment = {
-        "JAVA_HOME": str(java.home),
-        # The launcher lives for a moment, to put a command line together.
-        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-    }
-    if _has_own_jars(conf):
-        return environment
-    environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jar_paths("connector")))
-    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *map(shlex.quote, archive.options())]
-    environment["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
-    return environment
-
-
-def _has_own_jars(conf: SparkConf) -> bool:
-    """Whether the user chose jars or class path entries, which ours on the class path might hide or shift."""
-    chosen = ("spark.jars.packages", "spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
-    ours = {*map(str, jar_paths("connector")), str(package_engine().jar)}
-    return (
-        "SPARK_DIST_CLASSPATH" in os.environ
-        or any(conf.contains(key) for key in chosen)
-        or not set(str(conf.get("spark.jars", "")).split(",")) <= ours
-    )
-
-
-def spark_archive(java: Java) -> ClassArchive:
-    """The archive of the classes that a driver loads, on that Java."""
-    own = sorted(pyspark_jars_dir().glob("*.jar"))
-    variables = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-    settings = tuple(f"{name}={os.environ.get(name, '')}" for name in variables)
-    return ClassArchive("spark", java, (*own, *jar_paths("connector")), settings)
+            end_jvm(ahead.gateway())
 
 
 def write_spark_archive(announce: Callable[[str], None]) -> None:
@@ -470,73 +341,10 @@ def write_spark_archive(announce: Callable[[str], None]) -> None:
     if archive.is_written or has_context():
         return
     announce("Saving Spark's loaded classes, so that every start is faster: half a minute, once ...")
-    gateway = _launch(_context_conf({}, announce))
-    class_path = _class_path(gateway)
-    _end_jvm(gateway)
+    gateway = launch_jvm(_context_conf({}, announce))
+    class_path = class_path_of(gateway)
+    end_jvm(gateway)
     archive.write(class_path)
-
-
-def _keep_classes(gateway: Any) -> None:
-    """Write the class archive beside the first session that has none."""
-    archive = spark_archive(ensure_java(lambda _: None))
-    if not archive.is_written and not archive.refusal:
-        archive.write_in_background(_class_path(gateway))
-
-
-def _class_path(gateway: Any) -> str:
-    return str(gateway.jvm.java.lang.System.getProperty("java.class.path"))
-
-
-@contextlib.contextmanager
-def _without_jars_flag() -> Iterator[None]:
-    """Remove ``--jars`` from PYSPARK_SUBMIT_ARGS for a moment: it would hide ``spark.jars``, which has them, too."""
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    if before is None:
-        yield
-        return
-    os.environ["PYSPARK_SUBMIT_ARGS"] = re.sub(r"--jars[= ]\s*\S+", "", before)
-    try:
-        yield
-    finally:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = before
-
-
-def _open_log(path: Path) -> IO[bytes]:
-    """Open a fresh log and remove the oldest ones.
-
-    The JVM inherits the log as its standard error, and with it the lock, which it holds for as long as it lives.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = path.open("wb")
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(log, fcntl.LOCK_SH)
-    _remove_old_logs(path)
-    return log
-
-
-def _remove_old_logs(own: Path) -> None:
-    """Remove all logs but the newest and those that a live process writes; other processes may do so at this moment."""
-    ages = {}
-    for each in set(own.parent.glob("spark-*.log")) - {own}:
-        with contextlib.suppress(OSError):
-            ages[each] = each.stat().st_mtime
-    for old in sorted(ages, key=ages.__getitem__)[:-KEPT_LOGS]:
-        with contextlib.suppress(OSError):
-            if not _is_written(old):
-                old.unlink()
-
-
-def _is_written(log: Path) -> bool:
-    """Whether a JVM, or the process that is starting one, is alive and writes this log."""
-    pid = log.stem.removeprefix("spark-")
-    if pid.isdigit() and psutil.pid_exists(int(pid)):
-        return True
-    with log.open("rb") as opened:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:
@@ -563,17 +371,6 @@ def end_session() -> None:
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
         return
-    _end_jvm(gateway)
+    end_jvm(gateway)
     SparkContext._gateway = None
     SparkContext._jvm = None
-
-
-def _end_jvm(gateway: Any) -> None:
-    gateway.shutdown()
-    # Spark's JVM ends when its standard input does.
-    gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(10)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()

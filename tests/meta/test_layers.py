@@ -21,6 +21,7 @@ LAYERS = (
     {"plan", "checkpoint"},
     {"engine"},
     {"spark_session"},
+    {"spark_jvm"},
     {"traffic"},
     {"kafka"},
     {"toolchain"},
@@ -32,7 +33,7 @@ ROOT_RANK = RANK["runtime"]
 """The package itself offers what `runtime` offers, so that only what is above `runtime` may import it."""
 
 JVM_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_jwrite", "_jsq", "_jsc", "_jconf", "_jc", "_gateway"}
-JVM_DOORS = {"engine", "spark_session"}
+JVM_DOORS = {"engine", "spark_jvm", "spark_session"}
 JVM_MAY_BE_GONE = {"runtime/running.py", "runtime/flow_watch.py"}
 EFFECTS = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",

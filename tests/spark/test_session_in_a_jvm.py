@@ -14,7 +14,8 @@ import json, os
 import tailrace as tr
 from tailrace import engine
 from tailrace.plan.slots import count_slots
-from tailrace.spark_session import end_session, log_file
+from tailrace.spark_jvm import log_file
+from tailrace.spark_session import end_session
 
 spark = tr.session(
     master="local[3]",

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from tailrace import spark_session
+from tailrace import spark_jvm
 from tailrace.errors import EngineMismatch, EngineMissing
-from tailrace.spark_session import KEPT_LOGS, has_context, is_local, log_file, require_engine, user_settings
+from tailrace.spark_jvm import KEPT_LOGS, log_file
+from tailrace.spark_session import has_context, is_local, require_engine, user_settings
 from tailrace.toolchain.engine_jar import PROPERTIES
 from tailrace.version import VERSION
 
@@ -186,7 +187,7 @@ def old_logs(count: int) -> list[Path]:
 
 def test_the_newest_logs_stay_and_older_ones_go() -> None:
     logs = old_logs(KEPT_LOGS + 2)
-    spark_session._open_log(log_file()).close()
+    spark_jvm._open_log(log_file()).close()
     assert [log.exists() for log in logs] == [False] * 2 + [True] * KEPT_LOGS
     assert log_file().exists()
 
@@ -197,21 +198,21 @@ def test_the_log_of_a_live_process_stays_however_old_it_is() -> None:
         live = log_file().with_name(f"spark-{other.pid}.log")
         live.touch()
         os.utime(live, (0, 0))
-        spark_session._open_log(log_file()).close()
+        spark_jvm._open_log(log_file()).close()
         assert live.exists()
 
 
 def test_the_log_of_a_live_jvm_stays_although_the_process_that_started_it_is_not_known_here() -> None:
     oldest = old_logs(KEPT_LOGS + 2)[0]
-    with spark_session._open_log(oldest) as log:
+    with spark_jvm._open_log(oldest) as log:
         jvm = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=log)
     os.utime(oldest, (0, 0))
     with jvm:
-        spark_session._open_log(log_file()).close()
+        spark_jvm._open_log(log_file()).close()
         assert oldest.exists()
     os.utime(oldest, (0, 0))
     old_logs(KEPT_LOGS + 2)
-    spark_session._open_log(log_file()).close()
+    spark_jvm._open_log(log_file()).close()
     assert not oldest.exists()
 
 
@@ -225,5 +226,5 @@ def test_a_log_that_another_start_removes_in_the_meantime_is_no_error(monkeypatc
         return names
 
     monkeypatch.setattr(Path, "glob", vanishing)
-    spark_session._open_log(log_file()).close()
+    spark_jvm._open_log(log_file()).close()
     assert not logs[1].exists()
