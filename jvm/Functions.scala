@@ -26,7 +26,7 @@ private[tailrace] case class Facts(
     run: PythonRun)
 
 /** How Python functions are to run in one query. */
-case class PythonRun(half: Array[Byte], limitMs: Long, failed: FailedRecords, costs: FunctionCosts)
+case class PythonRun(id: String, half: Array[Byte], limitMs: Long, failed: FailedRecords, costs: FunctionCosts)
 
 /** An answer of a worker: results, in order, and what went wrong with which row. */
 private[tailrace] trait Answer {
@@ -111,7 +111,11 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
     val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process)
     arrived.whenNextIsThere(() => worker.sendNext())
+    val loaded = ReadyWorkers.of(facts.run.id).begin(context, System.identityHashCode(this))
+    var isFirst = true
     worker.run(hello ++ groups ++ end, context).flatMap { message =>
+      if (isFirst) loaded()
+      isFirst = false
       try {
         val found = sent.answers(message)
         if (found.isEmpty) arrived.answered(0)

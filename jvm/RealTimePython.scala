@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.python.tailrace
 
+import java.util.UUID
+
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.JobArtifactSet
@@ -41,11 +43,11 @@ object RealTimePython {
       always: Boolean): RunningFunctions = {
     val costs = new FunctionCosts
     costs.register(session.sparkContext, Some("tailrace Python functions"), countFailedValues = true)
-    val run = PythonRun(half, limitMs, FailedRecords(Option(deadLetters)), costs)
+    val run = PythonRun(UUID.randomUUID().toString, half, limitMs, FailedRecords(Option(deadLetters)), costs)
     val experimental = session.experimental
     experimental.extraStrategies =
       experimental.extraStrategies.filterNot(_.isInstanceOf[Carry]) :+ new Carry(run, always)
-    new RunningFunctions(session.sparkContext, query, costs)
+    new RunningFunctions(session.sparkContext, query, run.id, costs)
   }
 
   def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =

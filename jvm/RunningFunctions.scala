@@ -9,6 +9,7 @@ import com.codahale.metrics.{Gauge, MetricRegistry}
 import org.apache.spark.SparkContext
 import org.apache.spark.metrics.source.Source
 import org.apache.spark.scheduler.{SparkListenerExecutorMetricsUpdate, SparkListenerTaskEnd}
+import org.apache.spark.sql.execution.{MapPartitionsExec, SparkPlan}
 import org.apache.spark.sql.tailrace.TaskWatch
 
 /**
@@ -17,7 +18,7 @@ import org.apache.spark.sql.tailrace.TaskWatch
  * Spark adds a task's counts when it has ended, which in real time is after minutes, and not at all where its job was
  * cancelled. So they are taken from heartbeats while a task runs, and from the event of its end.
  */
-class RunningFunctions(context: SparkContext, query: String, counted: FunctionCosts) extends TaskWatch(context) {
+class RunningFunctions(context: SparkContext, query: String, id: String, counted: FunctionCosts) extends TaskWatch(context) {
   private val ended = new FunctionCosts
   private val running = mutable.HashMap.empty[Long, FunctionCosts]
   private val over = mutable.LinkedHashSet.empty[Long]
@@ -35,8 +36,19 @@ class RunningFunctions(context: SparkContext, query: String, counted: FunctionCo
     super.open()
   }
 
+  /**
+   * Whether the workers of a running query have loaded its functions, so that its first record waits for none.
+   *
+   * @param tasks how many tasks each stage has at least
+   */
+  def areReady(plan: SparkPlan, tasks: Int): Boolean = !context.isLocal || {
+    val operators = plan.collect { case mapped: MapPartitionsExec if mapped.func.isInstanceOf[Functions] => mapped }
+    operators.isEmpty || ReadyWorkers.of(id).areReady(operators.size * tasks)
+  }
+
   override def close(): Unit = {
     super.close()
+    ReadyWorkers.forget(id)
     metrics.foreach(context.env.metricsSystem.removeSource)
     metrics = None
   }

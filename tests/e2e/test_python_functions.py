@@ -218,6 +218,7 @@ def test_a_model_is_loaded_once_per_worker(kafka: Kafka, tmp_path: Path) -> None
     conf = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
     options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "checkpoint_every": "1s", "conf": conf}
     with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
+        assert len(list(loads.iterdir())) >= 2, "no record waits for a worker: both had loaded it before start returned"
         wait_until(lambda: len(running.query.recentProgress) >= 4, 60, "four checkpoints")
         kafka.send_to_every_partition(source, [{"a": number} for number in range(20)])
         kafka.receive_count(sink, 20)

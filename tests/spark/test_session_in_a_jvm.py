@@ -14,8 +14,10 @@ import json, os
 import tailrace as tr
 from tailrace import engine
 from tailrace.plan.slots import count_slots
-from tailrace.spark_jvm import log_file
+from tailrace.spark_jvm import log_file, spark_archive
 from tailrace.spark_session import end_session
+from tailrace.toolchain import find_java
+from pathlib import Path
 
 spark = tr.session(
     master="local[3]",
@@ -37,6 +39,8 @@ answers = {
     "same": tr.session() is not None and tr.session().sparkContext is spark.sparkContext,
     "rows": spark.range(10).count(),
     "log": str(log_file()),
+    "archive": str(spark_archive(find_java()).path),
+    "mapped": Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text(),
 }
 end_session()
 print(json.dumps(answers))
@@ -52,6 +56,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     assert result.returncode == 0, result.stderr
     return {"stderr": result.stderr, "left": list(folder.iterdir())} | json.loads(result.stdout)
+
+
+def test_classes_come_from_the_archive_that_doctor_writes(answers: dict[str, Any]) -> None:
+    assert answers["archive"] in answers["mapped"]
 
 
 def test_soft_settings_fill_the_gaps_and_the_users_win(answers: dict[str, Any]) -> None:

@@ -25,12 +25,13 @@ def doctor(
     if json:
         print_json({"ok": ok, "checks": [finding.as_json() for finding in findings]})
     else:
+        width = max(len(finding.name) for finding in findings)
         for finding in findings:
             if quiet and (finding.ok or not finding.needed):
                 continue
             mark = "ok" if finding.ok else "MISSING" if finding.needed else "-"
-            say(f"{finding.name:<12} {mark:<8} {finding.found}")
+            say(f"{finding.name:<{width}} {mark:<8} {finding.found}")
             if finding.fix:
-                say(f"{'':<12} {'':<8} {finding.fix}")
+                say(f"{'':<{width}} {'':<8} {finding.fix}")
     if not ok:
         raise typer.Exit(1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engine.gateway import classic_of, jvm_of
 
@@ -57,6 +58,16 @@ class FunctionCosts:
     def watch(self) -> None:
         """Count from now on."""
         self._running.open()
+
+    def are_loaded(self, query: StreamingQuery, tasks: int) -> bool:
+        """Return whether workers have loaded the functions of a running query; a cluster does not say, so True.
+
+        Args:
+            query: The query, whose tasks run.
+            tasks: How many tasks each of its stages has at least.
+        """
+        execution = query._jsq.streamingQuery().lastExecution()
+        return bool(self._running.areReady(execution.executedPlan(), tasks))
 
     def settle(self) -> None:
         """Wait until the counts of tasks that were stopped have arrived."""

@@ -11,7 +11,7 @@ _TIMEOUT_S = 60.0
 
 
 def confirm(running: RunningQuery) -> None:
-    """Wait until the tasks of a real-time query run.
+    """Wait until the tasks of a real-time query run and its Python functions are loaded.
 
     Raises:
         TailraceError: It ended, or runs otherwise than in real time.
@@ -43,3 +43,9 @@ def _await_tasks(running: RunningQuery) -> None:
             f"query {running.name!r} was started in real time, but Spark does not run it so",
             why="its running plan has no real-time scan",
         )
+    # A model that takes minutes to load is no reason to refuse the query.
+    while not running.has_functions_loaded() and time.monotonic() < deadline:
+        if not running.is_active:
+            running.raise_if_failed()
+            raise QueryFailed(f"query {running.name!r} ended while its Python functions were loaded")
+        time.sleep(0.02)

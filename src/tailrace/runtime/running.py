@@ -131,6 +131,11 @@ class RunningQuery:
         """What is not being read right now, in words; or nothing."""
         return self._flow.found if self._flow is not None else ""
 
+    def has_functions_loaded(self) -> bool:
+        """Return whether its Python workers are ready for a first record."""
+        tasks = min(self.slots.stages) if self.slots is not None else 1
+        return self._costs is None or self._costs.are_loaded(self.query, tasks)
+
     @property
     def checkpoint(self) -> str:
         """Where its progress is saved."""

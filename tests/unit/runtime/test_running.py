@@ -106,9 +106,12 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
 
 
-def run(query: Any, counts: Sequence[Any] = (), checkpoint: FakeCheckpoint | None = None) -> RunningQuery:
+def run(
+    query: Any, counts: Sequence[Any] = (), checkpoint: FakeCheckpoint | None = None, costs: Any = None
+) -> RunningQuery:
     held: Any = checkpoint or FakeCheckpoint()
-    return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, counts=counts)
+    mode = Mode.REALTIME
+    return RunningQuery(query, name="fraud", mode=mode, checkpoint=held, report=REPORT, counts=counts, costs=costs)
 
 
 def bound(end: int, *, alone: bool = True) -> Bound:
