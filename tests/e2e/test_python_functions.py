@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F
 from python_kinds import KINDS, MAP_KINDS, doubling
 
 import tailrace as tr
+from tailrace.runtime.loader import load_pipeline
 from tailrace.testing import require_equal_modes, run
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
@@ -395,3 +397,24 @@ def test_a_function_that_takes_several_batches_before_it_answers() -> None:
     here = pipeline(lambda events: events.select("a", F.pandas_udf(gathering, "long")("a").alias("b")))
     output = run(here, [{"a": number} for number in range(500)], "realtime")
     assert sorted((row["a"], row["b"]) for row in output.rows) == [(number, number) for number in range(500)]
+
+
+def test_a_file_whose_name_another_module_has_runs_in_workers(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, beside = (f"{name}_{secrets.token_hex(3)}" for name in ("taken", "beside"))
+    monkeypatch.setitem(sys.modules, taken, ModuleType(taken))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / f"{beside}.py").write_text("def added(number):\n    return number + 1\n")
+    (tmp_path / f"{taken}.py").write_text(
+        f"import {beside}\n"
+        "import tailrace as tr\n"
+        "from pyspark.sql import functions as F\n"
+        "OFFSET = 10\n"
+        "@F.udf('long')\n"
+        "def raised(number):\n"
+        f"    return {beside}.added(number) + OFFSET\n"
+        f"pipeline = tr.Pipeline('{taken}', tr.KafkaSource('{taken}-in', 'id long'),\n"
+        f"    lambda rows: rows.select(raised('id').alias('id')), tr.KafkaSink('{taken}-out'))\n"
+    )
+    assert run(load_pipeline(str(tmp_path / f"{taken}.py")), [{"id": 1}], mode).rows == [{"id": 12}]
