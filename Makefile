@@ -2,7 +2,11 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
+# PySpark comes as source, most of it jars: packed without compression, its wheel is made in a third of the time.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	--config-settings='--build-option=--compression=stored'
 RESULTS := benchmarks/results
 COMMA := ,
 KINDS := $(subst $() ,$(COMMA),$(addprefix realtime-,builtin udf udf-arrow pandas pandas-iter arrow map-pandas map-arrow))
@@ -11,8 +15,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$p && break; done)
 
+# Two workers, each with a broker and a Spark of its own, where there is memory for both.
+PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && echo -n 2 --dist worksteal)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit test-engines bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
+.PHONY: help setup demo test lint unit matrix test-engines bench-start bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
 	bench-python bench-python-slow bench-python-rates bench-python-limit bench-aggregate bench-lineage bench-static soak docs lock clean
 
 help:  ## show this help
@@ -21,23 +28,29 @@ help:  ## show this help
 		awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
 	@printf '\nStart with: make demo\n'
 
-setup: $(READY)  ## make .venv with everything pinned, find or obtain Java, fetch the jars
+setup: $(RUNS)  ## make .venv with everything pinned, find or obtain Java, fetch the jars
 	@$(BIN)/tailrace doctor --fix
 
-demo: $(READY)  ## the main job: card payments through Kafka, real time against micro-batch
+demo: $(RUNS)  ## the main job: card payments through Kafka, real time against micro-batch
 	@$(BIN)/tailrace demo
 
-test: $(READY) lint  ## every check: ruff, mypy, pytest
+test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; a quarter of an hour
 	@$(BIN)/tailrace doctor --fix --quiet
-	@$(BIN)/pytest
+	@$(BIN)/pytest $(PARALLEL) -m "not alone"
+	@$(BIN)/pytest -m alone
+
+matrix: $(READY)  ## unit and smoke tests on every supported Python and Java; five minutes
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/python -m tests.matrix.pythons --others --jobs 2
+	@$(BIN)/python -m tests.matrix.javas
 
 lint: $(READY)  ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-unit: $(READY)  ## the tests that need no JVM: seconds
-	@$(BIN)/pytest tests/unit tests/meta
+unit: $(READY)  ## the tests that need no JVM: under a minute
+	@$(BIN)/pytest tests/unit tests/meta tests/matrix $(PARALLEL)
 
 test-engines: $(READY)  ## the lanes of Flink, PyFlink, Kafka Streams and Quix Streams, for real: downloads much
 	@TAILRACE_ENGINES=1 $(BIN)/pytest tests/e2e/test_bench_engines.py
@@ -89,6 +102,10 @@ bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults aga
 bench-lineage: $(READY)  ## what lineage costs: the demo's pipeline with and without it
 	@$(BIN)/python benchmarks/lineage.py
 
+bench-start: $(READY)  ## how soon a pipeline works: first output of `tailrace run`, first record of a Python function; 5 minutes
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/python benchmarks/start_time.py
+
 bench-static: $(READY)  ## what a static table in a broadcast join costs at each checkpoint
 	@$(BIN)/python benchmarks/static_table.py
 
@@ -99,19 +116,29 @@ soak: $(READY)  ## all modes agree on 25 generated inputs per example and functi
 docs: $(READY)  ## write the generated reference pages anew
 	@$(BIN)/python -m tests.meta.reference
 
-lock: $(READY)  ## write requirements.lock anew from pyproject.toml (needs uv)
-	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links pyproject.toml
+lock: $(READY)  ## write both lock files from pyproject.toml (needs uv)
+	@$(COMPILE) --group dev -o requirements.lock
+	@$(COMPILE) --group install --constraints requirements.lock -o requirements-run.lock
+
+class-lists: $(READY)  ## record again which classes Spark's driver and the broker load
+	@$(BIN)/python benchmarks/class_lists.py
 
 clean:  ## remove .venv and what tools left behind
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .tailrace
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock pyproject.toml
+$(READY): $(RUNS) requirements.lock
+	@echo "Installing what tests need, about a minute ..."
+	@$(INSTALL) -r requirements.lock
+	@touch $@
+
+$(RUNS): requirements-run.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer with venv and pip was found." \
 		"Install one (on Debian: python3-venv too), or name it: make PYTHON=/path/to/python3.12"; exit 1; }
 	@echo "Making $(VENV) with $(PYTHON), about a minute ..."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(INSTALL) -r requirements-run.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -128,7 +128,7 @@ def _launch_environment(java: Java, archive: ClassArchive, conf: SparkConf) -> d
     if has_own_jars(conf):
         return environment
     environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jar_paths("connector")))
-    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *map(shlex.quote, archive.options())]
+    options = [*map(shlex.quote, archive.options()), os.environ.get("SPARK_SUBMIT_OPTS", "")]
     environment["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
     return environment
 

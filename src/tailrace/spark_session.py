@@ -87,8 +87,12 @@ def unlent_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     announce: Callable[[str], None] | None = None,
+    archives: bool = True,
 ) -> SparkSession:
-    """The same for Tailrace's own use: a Spark that it starts may be stopped again until somebody else has it."""
+    """The same for Tailrace's own use: a Spark that it starts may be stopped again until somebody else has it.
+
+    With ``archives`` the first session without a class archive writes one in the background.
+    """
     global _unlent  # noqa: PLW0603 - a program has one Spark context
     wanted = dict(conf or {})
     if master is not None:
@@ -99,7 +103,7 @@ def unlent_session(
     if app_name is not None:
         wanted["spark.app.name"] = app_name
     check_pyspark()
-    spark = _new_session(wanted, announce or (lambda _: None))
+    spark = _new_session(wanted, announce or (lambda _: None), archives=archives)
     _unlent = spark.sparkContext
     return spark
 
@@ -201,7 +205,7 @@ def _running_session(wanted: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkSession:
+def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
     """Start a JVM (or join the one that spark-submit started) and a context in it."""
     conf = _context_conf(wanted, announce)
     _quiet_loggers()
@@ -214,7 +218,7 @@ def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None]) -> 
     spark = SparkSession(context)
     _quiet_accumulator_server(context)
     require_engine(spark)
-    if gateway.proc is not None and not has_own_jars(conf):
+    if archives and gateway.proc is not None and not has_own_jars(conf):
         keep_classes(gateway)
     return spark
 

@@ -13,9 +13,9 @@ from .source import ROOT
 PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?:\s*;[^\\]*)?")
 
 
-def locked_requirements() -> dict[str, tuple[str, int]]:
-    """Each requirement of the lock, with its version and how many checksums it has."""
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+def locked_requirements(name: str = "requirements.lock") -> dict[str, tuple[str, int]]:
+    """Each requirement of a lock, with its version and how many checksums it has."""
+    text = (ROOT / name).read_text(encoding="utf-8")
     entries = re.sub(r"\\\n\s*", " ", text).splitlines()
     locked: dict[str, tuple[str, int]] = {}
     for entry in entries:
@@ -45,6 +45,13 @@ def test_every_dependency_is_locked_at_a_version_that_it_allows() -> None:
     for requirement in declared_requirements():
         version, _ = locked[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), f"{requirement} is locked at {version}"
+
+
+def test_what_is_needed_to_run_is_locked_as_what_is_tested() -> None:
+    run, everything = locked_requirements("requirements-run.lock"), locked_requirements()
+    assert {name: everything[name] for name in run} == run
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {canonicalize_name(Requirement(each).name) for each in project["dependencies"]} <= set(run)
 
 
 def test_every_jar_has_a_checksum_and_both_sets_are_there() -> None:

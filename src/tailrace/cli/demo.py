@@ -9,8 +9,8 @@ from tailrace.cli.output import Json, Verbose, console, print_json, say
 
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 30,
-    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 25,
+    seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 25,
+    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 15,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
     checkpoint_every: Annotated[

@@ -13,7 +13,7 @@ from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
 from tailrace.runtime.loader import load_pipeline
 from tailrace.runtime.options import RunOptions
-from tailrace.spark_session import session
+from tailrace.spark_session import lend_context, unlent_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
 TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-batch"}
@@ -23,8 +23,8 @@ TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-
 class DemoOptions:
     """What a user may change."""
 
-    seconds: float = 30.0
-    warmup_s: float = 25.0
+    seconds: float = 25.0
+    warmup_s: float = 15.0
     rate_per_s: float = 2000.0
     partitions: int = 2
     checkpoint_every: str = "5m"
@@ -51,12 +51,14 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
         screen.done(TITLES["floor"], results["floor"].as_json())
-        spark = session(
+        spark = unlent_session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
             conf={"spark.ui.enabled": "false"},
             announce=screen.say,
+            archives=False,  # not beside what is measured
         )
+        lend_context()
         try:
             for mode in (Mode.REALTIME, Mode.MICROBATCH):
                 lane = str(mode)
