@@ -164,10 +164,10 @@ def _archives() -> list[Finding]:
 
 
 def _archive(title: str, archive: ClassArchive) -> Finding:
-    if archive.is_written:
-        return Finding(title, ok=True, needed=False, found=f"archived for fast starts, {archive.path}")
     if archive.refusal:
         return Finding(title, ok=False, needed=False, found=f"not archived, so starts are slower: {archive.refusal}")
+    if archive.is_written:
+        return Finding(title, ok=True, needed=False, found=f"archived for fast starts, {archive.path}")
     return Finding(
         title,
         ok=False,

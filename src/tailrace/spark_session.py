@@ -283,10 +283,16 @@ def _quiet_loggers() -> None:
     py4j = logging.getLogger("py4j")
     if py4j.level == logging.NOTSET:
         py4j.setLevel(logging.CRITICAL)
+    # When the JVM is gone, py4j logs a stack trace through the root logger instead of its own.
+    logging.getLogger().addFilter(_is_not_py4js)
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logger = PySparkLogger.getLogger(name)
         if logger.level == logging.WARNING:  # as PySpark makes them
             logger.setLevel(logging.CRITICAL)
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _quiet_accumulator_server(context: SparkContext) -> None:
@@ -342,7 +348,7 @@ def write_spark_archive(announce: Callable[[str], None]) -> None:
         ArchiveNotWrittenError: Java refused to write it.
     """
     archive = spark_archive(ensure_java(announce))
-    if archive.is_written or has_context():
+    if archive.is_written or archive.refusal or has_context():
         return
     announce("Saving Spark's loaded classes, so that every start is faster: half a minute, once ...")
     gateway = launch_jvm(_context_conf({}, announce))

@@ -138,7 +138,7 @@ def test_port_taken(tmp_path: Path) -> None:
 
 
 def test_corrupted_jar_and_how_it_is_mended(tmp_path: Path) -> None:
-    env = _home(tmp_path)
+    env = _home(tmp_path) | {"TAILRACE_CLASS_ARCHIVE": "off"}  # written for these jars alone, it would take a minute
     jars = tmp_path / "home" / "cache" / "jars"
     shutil.copytree(cache_dir() / "jars", jars)
     if (cache_dir() / "java").exists():  # a machine without a Java of its own has obtained one

@@ -22,7 +22,7 @@ from tailrace.toolchain import cache_dir
 def home(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
     (tmp_path / "cache").mkdir()
-    for kept in ("jars", "java"):
+    for kept in ("jars", "java", "classes"):
         (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}

@@ -66,7 +66,7 @@ def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A user's folders of the test's own, sharing the jars; what still runs at the end is stopped."""
     cache = tmp_path / "home" / "cache"
     cache.mkdir(parents=True)
-    for kept in ("jars", "java"):
+    for kept in ("jars", "java", "classes"):
         (cache / kept).symlink_to(cache_dir() / kept)
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     yield environment({"TAILRACE_HOME": str(cache.parent), "TAILRACE_TEST_MARK": mark})

@@ -1,5 +1,6 @@
 """What a session is made from. Nothing here starts a JVM."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from tailrace import spark_jvm
+from tailrace import spark_jvm, spark_session
 from tailrace.errors import EngineMismatch, EngineMissing
 from tailrace.spark_jvm import KEPT_LOGS, log_file
 from tailrace.spark_session import has_context, is_local, require_engine, user_settings
@@ -228,3 +229,18 @@ def test_a_log_that_another_start_removes_in_the_meantime_is_no_error(monkeypatc
     monkeypatch.setattr(Path, "glob", vanishing)
     spark_jvm._open_log(log_file()).close()
     assert not logs[1].exists()
+
+
+def test_py4js_words_through_the_root_logger_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.filters[:]
+    try:
+        spark_session._quiet_loggers()
+        spark_session._quiet_loggers()
+        record = logging.LogRecord("root", logging.ERROR, "/x/py4j/java_gateway.py", 1, "Exception", None, None)
+        own = logging.LogRecord("root", logging.ERROR, "/x/mine.py", 1, "my words", None, None)
+        assert not root.filter(record)
+        assert root.filter(own)
+        assert len(root.filters) <= len(before) + 1
+    finally:
+        root.filters[:] = before

@@ -23,9 +23,13 @@ from tailrace.toolchain.places import cache_dir
 from tailrace.toolchain.staging import staging
 
 _LISTS = Path(__file__).parent / "classes"
+SWITCH = "TAILRACE_CLASS_ARCHIVE"
+"""The environment variable that, if it is ``off``, keeps archives from being written and used."""
 _KEPT = 3
 """Archives of one name that stay; each takes some 200 MB."""
 _WRITE_TIMEOUT_S = 180.0
+_DELAY_S = 10.0
+"""A program that is over by then would only have wasted the work; and its start is not slowed down."""
 _LOWEST_PRIORITY = ("nice", "-n", "19")
 """POSIX has it everywhere: the archive is never as urgent as what the user runs."""
 
@@ -62,13 +66,17 @@ class ClassArchive:
 
     @property
     def refusal(self) -> str:
-        """Why Java refused to write it, or nothing."""
+        """Why it is not written, or nothing."""
+        if os.environ.get(SWITCH, "").lower() == "off":
+            return f"{SWITCH} is off"
         with contextlib.suppress(OSError):
             return self._refused.read_text(encoding="utf-8").strip()
         return ""
 
     def options(self) -> list[str]:
         """Return the JVM options that use it; none if it is not written."""
+        if self.refusal:
+            return []
         path = self.path
         try:
             os.utime(path)  # the archives used last are the ones that stay
@@ -85,21 +93,24 @@ class ClassArchive:
             class_path: The class path exactly as the JVM gets it.
 
         Raises:
-            ArchiveNotWrittenError: Java refused, or the cache cannot be written.
+            ArchiveNotWrittenError: It is switched off, Java refused, or the cache cannot be written.
         """
+        if self.refusal:
+            raise ArchiveNotWrittenError(self.refusal)
         try:
             with exclusive(_folder() / "lock", on_wait=lambda _: None):
                 self._write_under_lock(class_path)
         except (OSError, LockTimeoutError, subprocess.SubprocessError) as failed:
             raise ArchiveNotWrittenError(str(failed)) from failed
 
-    def write_in_background(self, class_path: str) -> threading.Thread:
+    def write_in_background(self, class_path: str, delay_s: float = _DELAY_S) -> threading.Thread:
         """Write it beside the program's own work, at the lowest priority; return the thread.
 
         The writing ends with the program. If another process writes it already, this one does nothing.
         """
 
         def work() -> None:
+            time.sleep(delay_s)
             # Without an archive the next start is as slow as this one; nothing else is lost.
             with (
                 contextlib.suppress(ArchiveNotWrittenError, OSError, LockTimeoutError),

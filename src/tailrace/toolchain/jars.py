@@ -192,7 +192,8 @@ def mend_jars(java: Java, announce: Announce, progress: ivy.Progress = _ignore) 
 
 
 def _user_cache() -> JarCache:
-    return JarCache(cache_dir() / "jars", read_lock())
+    # Resolved: a class archive belongs to the class path as it is written.
+    return JarCache((cache_dir() / "jars").resolve(), read_lock())
 
 
 def _difference(state: JarState) -> str:

@@ -61,6 +61,15 @@ def test_a_refusal_is_kept_with_its_reason_and_leaves_no_archive(tmp_path: Path,
     assert archive.options() == []
 
 
+def test_it_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.write("some.jar")
+    monkeypatch.setenv("TAILRACE_CLASS_ARCHIVE", "off")
+    assert archive.options() == []
+    assert archive.refusal == "TAILRACE_CLASS_ARCHIVE is off"
+    with pytest.raises(ArchiveNotWrittenError, match="off"):
+        archive.write("some.jar")
+
+
 def test_java_gets_the_class_path_and_the_list_of_the_package(tmp_path: Path, jar: Path) -> None:
     told = tmp_path / "told"
     script = WRITES + f'for argument; do echo "$argument"; done > {told}\n'
@@ -92,14 +101,14 @@ def test_only_the_archives_used_last_stay(tmp_path: Path, jar: Path) -> None:
 
 
 def test_it_is_written_in_the_background(archive: ClassArchive) -> None:
-    archive.write_in_background("some.jar").join(20)
+    archive.write_in_background("some.jar", delay_s=0).join(20)
     assert archive.is_written
 
 
 def test_a_second_writer_in_the_background_leaves_it_to_the_first(tmp_path: Path, jar: Path) -> None:
     counted = tmp_path / "count"
     archive = ClassArchive("spark", java(tmp_path, WRITES + f"echo x >> {counted}\nsleep 0.5\n"), (jar,))
-    for thread in [archive.write_in_background("some.jar") for _ in range(3)]:
+    for thread in [archive.write_in_background("some.jar", delay_s=0) for _ in range(3)]:
         thread.join(20)
     assert archive.is_written
     assert counted.read_text() == "x\n"
@@ -122,7 +131,7 @@ from tailrace.toolchain.class_archive import ClassArchive
 from tailrace.toolchain.java import Java
 home = Path({str(tmp_path / "jdk")!r})
 java = Java(home=home, executable=home / "bin" / "java", version="17", major=17, origin="PATH")
-ClassArchive("spark", java, ()).write_in_background("some.jar")
+ClassArchive("spark", java, ()).write_in_background("some.jar", delay_s=0)
 while not (pid := Path({str(hanging)!r})).exists() or not pid.read_text():
     time.sleep(0.01)
 """
