@@ -36,8 +36,7 @@ demo: $(RUNS)  ## the main job: card payments through Kafka, real time against m
 
 test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; a quarter of an hour
 	@$(BIN)/tailrace doctor --fix --quiet
-	@$(BIN)/pytest $(PARALLEL) -m "not alone"
-	@$(BIN)/pytest -m alone
+	@$(BIN)/pytest $(PARALLEL)
 
 matrix: $(READY)  ## unit and smoke tests on every supported Python and Java; five minutes
 	@$(BIN)/tailrace doctor --fix --quiet
