@@ -9,7 +9,9 @@ import com.codahale.metrics.{Gauge, MetricRegistry}
 import org.apache.spark.SparkContext
 import org.apache.spark.metrics.source.Source
 import org.apache.spark.scheduler.{SparkListenerExecutorMetricsUpdate, SparkListenerTaskEnd}
-import org.apache.spark.sql.execution.{MapPartitionsExec, SparkPlan}
+import org.apache.spark.sql.execution.{MapPartitionsExec, SparkPlan, UnionExec}
+import org.apache.spark.sql.execution.datasources.v2.RealTimeStreamScanExec
+import org.apache.spark.sql.execution.exchange.{BroadcastExchangeLike, ShuffleExchangeExec}
 import org.apache.spark.sql.tailrace.TaskWatch
 
 /**
@@ -36,14 +38,19 @@ class RunningFunctions(context: SparkContext, query: String, id: String, counted
     super.open()
   }
 
-  /**
-   * Whether the workers of a running query have loaded its functions, so that its first record waits for none.
-   *
-   * @param tasks how many tasks each stage has at least
-   */
-  def areReady(plan: SparkPlan, tasks: Int): Boolean = !context.isLocal || {
+  /** Whether the workers of a running query have loaded its functions, so that its first record waits for none. */
+  def areReady(plan: SparkPlan): Boolean = !context.isLocal || {
     val operators = plan.collect { case mapped: MapPartitionsExec if mapped.func.isInstanceOf[Functions] => mapped }
-    operators.isEmpty || ReadyWorkers.of(id).areReady(operators.size * tasks)
+    operators.isEmpty || ReadyWorkers.of(id).areReady(operators.map(tasks).sum)
+  }
+
+  /** How many tasks run an operator of a plan that has started. */
+  private def tasks(plan: SparkPlan): Int = plan match {
+    case shuffle: ShuffleExchangeExec => shuffle.outputPartitioning.numPartitions
+    case scan: RealTimeStreamScanExec => scan.inputPartitions.size
+    case union: UnionExec => union.children.map(tasks).sum
+    case _: BroadcastExchangeLike => 0 // a static table
+    case other => other.children.map(tasks).maxOption.getOrElse(0)
   }
 
   override def close(): Unit = {

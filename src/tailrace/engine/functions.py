@@ -59,15 +59,10 @@ class FunctionCosts:
         """Count from now on."""
         self._running.open()
 
-    def are_loaded(self, query: StreamingQuery, tasks: int) -> bool:
-        """Return whether workers have loaded the functions of a running query; a cluster does not say, so True.
-
-        Args:
-            query: The query, whose tasks run.
-            tasks: How many tasks each of its stages has at least.
-        """
+    def are_loaded(self, query: StreamingQuery) -> bool:
+        """Return whether workers have loaded the functions of a running query; a cluster does not say, so True."""
         execution = query._jsq.streamingQuery().lastExecution()
-        return bool(self._running.areReady(execution.executedPlan(), tasks))
+        return bool(self._running.areReady(execution.executedPlan()))
 
     def settle(self) -> None:
         """Wait until the counts of tasks that were stopped have arrived."""

@@ -133,8 +133,7 @@ class RunningQuery:
 
     def has_functions_loaded(self) -> bool:
         """Return whether its Python workers are ready for a first record."""
-        tasks = min(self.slots.stages) if self.slots is not None else 1
-        return self._costs is None or self._costs.are_loaded(self.query, tasks)
+        return self._costs is None or self._costs.are_loaded(self.query)
 
     @property
     def checkpoint(self) -> str:

@@ -28,7 +28,7 @@ class LoadingFunctions:
     def __init__(self) -> None:
         self.looks = 0
 
-    def are_loaded(self, _query: Any, _tasks: int) -> bool:
+    def are_loaded(self, _query: Any) -> bool:
         self.looks += 1
         return self.looks >= 3
 
