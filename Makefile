@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	2>/dev/null && echo $$p && break; done)
 
 # Two workers, each with a broker and a Spark of its own, where there is memory for both.
-PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && echo -n 2 --dist worksteal)
+PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && printf -- '-n 2 --dist worksteal')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit matrix test-engines bench-start bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \

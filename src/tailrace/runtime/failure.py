@@ -131,7 +131,7 @@ def _malformed(name: str, found: re.Match[str], text: str) -> TailraceError:
     return RecordMalformed(
         f"{found.group(1)}, so query {name!r} ended",
         why=found.group(2).strip(),
-        fix="mend what sends it; or let the pipeline go on without such records: malformed='dead-letter'",
+        fix="fix what sends it; or let the pipeline go on without such records: malformed='dead-letter'",
         detail=text,
     )
 

@@ -106,7 +106,7 @@ class EngineJar:
                 raise EngineBuildFailed(
                     f"the engine in {self.sources} does not compile",
                     why=next((line for line in words.splitlines() if "error" in line.lower()), words[:200]),
-                    fix="mend its Scala sources; --verbose shows all that the compiler said",
+                    fix="fix its Scala sources; --verbose shows all that the compiler said",
                     detail=words,
                 )
             with zipfile.ZipFile(made, "a") as jar:

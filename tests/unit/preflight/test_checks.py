@@ -200,7 +200,7 @@ FOUND = (
         "SOURCE_SLOW", Severity.WARNING,
         {"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "65536"}),)},
         ({"reads": (StreamRead("kafka", {"kafka.fetch.min.bytes": "1"}),)}, MICRO),
-        ("500 ms", "leave kafka.fetch.min.bytes away"),
+        ("500 ms", "unset kafka.fetch.min.bytes"),
     ),
     Found(
         "PYTHON_FUNCTION", Severity.WARNING,

@@ -29,7 +29,7 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             f"every result waits {linger:g} ms in the producer",
             why=f"{LINGER}={linger:g} lets it gather records before it sends",
-            fix=f"leave {LINGER} away on the sink",
+            fix=f"unset {LINGER} on the sink",
         )
     flush = query.sink_topic_settings.get("flush.messages", "")
     if flush.isdigit() and int(flush) <= _OFTEN:

@@ -27,7 +27,7 @@ def check(query: Query) -> Iterator[Finding]:
             given = next((key for key in read.options if key.lower() == name), None)
             if given is not None:
                 yield warning(
-                    CODE, f"the source option {given} does nothing in real time", why=why, fix=f"leave {given} away"
+                    CODE, f"the source option {given} does nothing in real time", why=why, fix=f"unset {given}"
                 )
         loss = {key.lower(): value for key, value in read.options.items()}.get("failondataloss", "true")
         if loss.lower() == "false":
@@ -35,5 +35,5 @@ def check(query: Query) -> Iterator[Finding]:
                 CODE,
                 "failOnDataLoss=false is not looked at where real time reads",
                 why="a task asks for its next record and fails where Kafka has deleted it",
-                fix="leave failOnDataLoss away, and let the topic keep its records longer than an outage lasts",
+                fix="unset failOnDataLoss, and let the topic keep its records longer than an outage lasts",
             )

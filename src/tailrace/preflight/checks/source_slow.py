@@ -27,5 +27,5 @@ def check(query: Query) -> Iterator[Finding]:
                 CODE,
                 f"the broker may hold each record for {wait:g} ms before a task gets it",
                 why=f"{FETCH_BYTES} lets it wait for more",
-                fix=f"leave {FETCH_BYTES} away on the source",
+                fix=f"unset {FETCH_BYTES} on the source",
             )
