@@ -111,7 +111,7 @@ private[sql] abstract class Functions(facts: Facts) extends (Iterator[Any] => It
     val end = if (iterates) asked(arrived, sent.end) else Iterator.empty
     val worker = new MessageWorker(made(arrived.alone), facts.metrics, facts.artifacts, process)
     arrived.whenNextIsThere(() => worker.sendNext())
-    val loaded = ReadyWorkers.of(facts.run.id).begin(context, System.identityHashCode(this))
+    val loaded = ReadyWorkers.begin(facts.run.id, context, System.identityHashCode(this))
     var isFirst = true
     worker.run(hello ++ groups ++ end, context).flatMap { message =>
       if (isFirst) loaded()

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.python.tailrace
 
 import java.util.concurrent.ConcurrentHashMap
 
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkContext, SparkEnv, TaskContext}
 
 /**
  * The workers of one query that have loaded their functions, as far as this JVM knows them.
@@ -32,6 +32,10 @@ private[tailrace] final class ReadyWorkers {
 
 private[tailrace] object ReadyWorkers {
   private val queries = new ConcurrentHashMap[String, ReadyWorkers]
+
+  /** As [[ReadyWorkers.begin]], where the driver can look; nowhere else is it counted. */
+  def begin(query: String, context: TaskContext, operator: Int): () => Unit =
+    if (SparkEnv.get.executorId == SparkContext.DRIVER_IDENTIFIER) of(query).begin(context, operator) else () => ()
 
   /** The workers of a query, by the id of its Python functions. */
   def of(query: String): ReadyWorkers = queries.computeIfAbsent(query, _ => new ReadyWorkers)

@@ -153,12 +153,17 @@ def _engine() -> Finding:
 
 def _archives() -> list[Finding]:
     from tailrace.spark_jvm import spark_archive
+    from tailrace.spark_session import uses_archive
 
     try:
         java = find_java()
         if java is None:
             return []
-        return [_archive("Spark classes", spark_archive(java)), _archive("Kafka classes", broker_archive(java))]
+        spark = _archive("Spark classes", spark_archive(java))
+        if spark.ok and not uses_archive():
+            why = "archived but not used, so starts are slower: spark.jars or another setting adds to the class path"
+            spark = Finding(spark.name, ok=False, needed=False, found=why)
+        return [spark, _archive("Kafka classes", broker_archive(java))]
     except TailraceError:
         return []  # a jar is missing, as a line above says
 

@@ -30,6 +30,7 @@ from tailrace.toolchain import (
     state_dir,
 )
 
+LOOPBACK = "127.0.0.1"
 KEPT_LOGS = 10
 """How many logs of ended sessions stay, besides those of live ones."""
 _SLOW_CLASSES = (
@@ -52,6 +53,7 @@ class JvmAhead:
     def __init__(self, wanted: Mapping[str, str], make_conf: Callable[[], SparkConf]) -> None:
         self.wanted = dict(wanted)
         self._make_conf = make_conf
+        self._environment = _read_at_launch()
         self._gateway: Any = None
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="Spark's JVM", daemon=True)
@@ -73,7 +75,25 @@ class JvmAhead:
     def serves(self, wanted: Mapping[str, str]) -> bool:
         """Whether a context with these settings can run in it: some are fixed when a JVM starts."""
         keys = {*wanted, *self.wanted}
-        return all(wanted.get(key) == self.wanted.get(key) for key in keys if not _is_set_later(key))
+        return (
+            is_local(wanted) == is_local(self.wanted)
+            and all(wanted.get(key) == self.wanted.get(key) for key in keys if not _is_set_later(key))
+            and _read_at_launch() == self._environment  # the user's file may have set some of it
+        )
+
+
+def is_local(settings: Mapping[str, str]) -> bool:
+    """Whether driver and executors share this machine and process."""
+    return settings.get("spark.master", "local").startswith("local")
+
+
+def _read_at_launch() -> dict[str, str]:
+    """What the launch of a JVM reads from the environment."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("SPARK_", "HADOOP_", "YARN_")) or name in ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS")
+    }
 
 
 def _is_set_later(key: str) -> bool:
@@ -125,6 +145,8 @@ def _launch_environment(java: Java, archive: ClassArchive, conf: SparkConf) -> d
         # The launcher lives for a moment, to put a command line together.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
+    if is_local(dict(conf.getAll())):
+        environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", LOOPBACK)
     if has_own_jars(conf):
         return environment
     environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jar_paths("connector")))

@@ -22,12 +22,14 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import utils as pyspark_utils
 
-from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused, TailraceError
+from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused
 from tailrace.spark_jvm import (
+    LOOPBACK,
     JvmAhead,
     class_path_of,
     end_jvm,
     has_own_jars,
+    is_local,
     is_set_up,
     keep_classes,
     launch_jvm,
@@ -45,7 +47,6 @@ from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
 
 APP_NAME = "tailrace"
-LOOPBACK = "127.0.0.1"
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """Flags of spark-submit that stand for a setting Tailrace looks at."""
 _log = logging.getLogger("tailrace")
@@ -158,11 +159,6 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def is_local(settings: Mapping[str, str]) -> bool:
-    """Whether driver and executors share this machine and process."""
-    return settings.get("spark.master", "local").startswith("local")
-
-
 def user_settings(given: Mapping[str, str]) -> dict[str, str]:
     """What the user set, from the weakest place to the strongest.
 
@@ -208,8 +204,9 @@ def _running_session(wanted: Mapping[str, str]) -> SparkSession:
 def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
     """Start a JVM (or join the one that spark-submit started) and a context in it."""
     conf = _context_conf(wanted, announce)
-    _quiet_loggers()
     gateway = SparkContext._gateway or _jvm_ahead(wanted) or launch_jvm(conf)
+    _prepare_environment(local=is_local(dict(conf.getAll())))
+    _quiet_loggers()
     loading = threading.Thread(target=load_sql, args=(gateway,), name="Spark SQL's classes", daemon=True)
     loading.start()
     context = SparkContext(gateway=gateway, conf=conf)
@@ -234,7 +231,6 @@ def _context_conf(wanted: Mapping[str, str], announce: Callable[[str], None]) ->
     settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
     all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars), str(engine)]
     settings["spark.jars"] = ",".join(dict.fromkeys(all_jars))
-    _prepare_environment(local=is_local(chosen))
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
@@ -305,7 +301,7 @@ def _quiet_accumulator_server(context: SparkContext) -> None:
     server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
 
 
-def start_jvm_ahead(conf: Mapping[str, str]) -> None:
+def start_jvm_ahead(conf: Mapping[str, str], master: str | None = None) -> None:
     """Start Spark's JVM now, in a thread; the next session uses it.
 
     A JVM takes a second to start. Meanwhile a user's file can be loaded and a broker asked.
@@ -316,7 +312,8 @@ def start_jvm_ahead(conf: Mapping[str, str]) -> None:
     if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not is_set_up():
         return
     check_pyspark()
-    _ahead = JvmAhead(conf, lambda: _context_conf(conf, lambda _: None))
+    wanted = dict(conf) | ({"spark.master": master} if master is not None else {})
+    _ahead = JvmAhead(wanted, lambda: _context_conf(wanted, lambda _: None))
 
 
 def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
@@ -325,20 +322,28 @@ def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
     ahead, _ahead = _ahead, None
     if ahead is None:
         return None
-    gateway = ahead.gateway()
     if ahead.serves(wanted):
-        return gateway
-    end_jvm(gateway)
+        return ahead.gateway()
+    _discard(ahead)
     return None
 
 
 def discard_jvm_ahead() -> None:
-    """End the JVM that was started ahead: the program started another one itself."""
+    """End the JVM that was started ahead and is not needed."""
     global _ahead
     ahead, _ahead = _ahead, None
     if ahead is not None:
-        with contextlib.suppress(TailraceError):
-            end_jvm(ahead.gateway())
+        _discard(ahead)
+
+
+def _discard(ahead: JvmAhead) -> None:
+    with contextlib.suppress(Exception):  # why a JVM that nobody needs did not start is nobody's concern
+        end_jvm(ahead.gateway())
+
+
+def uses_archive() -> bool:
+    """Whether sessions with the user's settings use the class archive; their own jars on the class path exclude it."""
+    return not has_own_jars(_context_conf({}, lambda _: None))
 
 
 def write_spark_archive(announce: Callable[[str], None]) -> None:
@@ -348,7 +353,7 @@ def write_spark_archive(announce: Callable[[str], None]) -> None:
         ArchiveNotWrittenError: Java refused to write it.
     """
     archive = spark_archive(ensure_java(announce))
-    if archive.is_written or archive.refusal or has_context():
+    if archive.is_written or archive.is_off or has_context():
         return
     announce("Saving Spark's loaded classes, so that every start is faster: half a minute, once ...")
     gateway = launch_jvm(_context_conf({}, announce))
@@ -372,6 +377,7 @@ def _spark_defaults_file() -> Iterator[tuple[str, str]]:
 
 def end_session() -> None:
     """Stop Spark and its JVM, and wait until they are gone."""
+    discard_jvm_ahead()
     context = SparkContext._active_spark_context
     if context is not None:
         with warnings.catch_warnings():

@@ -66,7 +66,7 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     summary = json.loads((project / "out").read_text())
     assert summary["mode"] == mode
     assert summary["uncommitted_rows"] == (20 if mode == "realtime" else 0)
-    assert ("The next start processes 20 records" in words) == (mode == "realtime")
+    assert ("20 records since the last checkpoint will be processed again" in words) == (mode == "realtime")
     assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
 
 

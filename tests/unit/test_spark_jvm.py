@@ -41,6 +41,7 @@ def test_why_it_did_not_start_is_raised_where_it_is_asked_for(monkeypatch: pytes
         ({"spark.master": "local[8]", "spark.app.name": "x", "spark.sql.shuffle.partitions": "3"}, True),
         ({"spark.driver.memory": "4g"}, False),
         ({"spark.jars": "mine.jar"}, False),
+        ({"spark.master": "spark://host:7077"}, False),  # a driver that listens on loopback alone
     ],
 )
 def test_what_is_fixed_when_a_jvm_starts_must_be_the_same(
@@ -49,6 +50,14 @@ def test_what_is_fixed_when_a_jvm_starts_must_be_the_same(
     ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
     assert ahead.gateway() == "a gateway"
     assert ahead.serves(wanted) is serves
+
+
+def test_what_the_users_file_sets_in_the_environment_must_be_the_same(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert not ahead.serves({})
 
 
 def test_the_jvm_gets_our_environment_beside_pysparks() -> None:

@@ -13,8 +13,8 @@ from pyspark import SparkContext
 
 from tailrace import spark_jvm, spark_session
 from tailrace.errors import EngineMismatch, EngineMissing
-from tailrace.spark_jvm import KEPT_LOGS, log_file
-from tailrace.spark_session import has_context, is_local, require_engine, user_settings
+from tailrace.spark_jvm import KEPT_LOGS, is_local, log_file
+from tailrace.spark_session import has_context, require_engine, user_settings
 from tailrace.toolchain.engine_jar import PROPERTIES
 from tailrace.version import VERSION
 

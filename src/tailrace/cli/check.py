@@ -57,7 +57,7 @@ def check(
             master,
             settings_of(conf or [], shuffle_partitions),
         )
-        start_jvm_ahead(options.conf)
+        start_jvm_ahead(options.conf, options.master)
         pipeline = load_pipeline(file)
         with console().status(f"Checking {pipeline.name} ..."):
             report = check_pipeline(pipeline, options, say)

@@ -100,7 +100,7 @@ def run(
         starved=str(starved),
         python_timeout=python_timeout,
     )
-    start_jvm_ahead(options.conf)
+    start_jvm_ahead(options.conf, options.master)
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)
@@ -141,7 +141,8 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
     for name, cost in summary.python.items():
         say(f"python: {name}: {cost_in_words(asdict(cost))}")
     if summary.uncommitted_rows:
-        say(f"The next start processes {counted(summary.uncommitted_rows, 'record')} since the last checkpoint again.")
+        again = counted(summary.uncommitted_rows, "record")
+        say(f"{again} since the last checkpoint will be processed again at the next start")
 
 
 def _slots(number: int) -> str:

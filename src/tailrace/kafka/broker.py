@@ -289,7 +289,7 @@ def write_broker_archive(announce: Announce) -> None:
         ArchiveNotWrittenError: Java refused to write it.
     """
     archive = broker_archive(ensure_java(announce))
-    if not archive.is_written and not archive.refusal:
+    if not archive.is_written and not archive.is_off:
         announce("Saving Kafka's loaded classes, so that brokers start faster: some seconds, once ...")
         archive.write(os.pathsep.join(map(str, archive.files)))
 

@@ -14,7 +14,6 @@ class BrokerPing:
     """A client that stays connected, so that a question is one small request."""
 
     def __init__(self, config: ClientConfig) -> None:
-        self.address = str(config["bootstrap.servers"])
         self._admin = AdminClient({**config, "reconnect.backoff.max.ms": _RECONNECT_MS})
 
     def ask(self) -> bool:

@@ -305,7 +305,7 @@ def _topic_missing(
     hidden = f"; a topic that {user_of(config)} may not describe looks missing, too" if unseen is None else ""
     return TopicMissing(
         f"topic {topic!r} does not exist at {_address(config)}",
-        why=f"Tailrace makes no topic by itself: a misspelt name would read as an empty one for ever{hidden}",
+        why=f"Tailrace makes no topic by itself: a misspelt name would be read as an empty topic forever{hidden}",
         fix=f"{hint}: tailrace broker topic {topic} --partitions 2 --bootstrap-servers {_address(config)}",
     )
 
@@ -316,7 +316,8 @@ def topic_unseen(topics: Sequence[str], config: ClientConfig) -> TopicMissing:
     return TopicMissing(
         f"topic {named} does not exist at {_address(config)}, or {user} may not see it",
         why=f"{user} lacks DESCRIBE on it: to such a user the broker does not say whether a topic exists",
-        fix=f"correct the name, or grant {user} the right: kafka-acls --add ... --topic {topics[0]}",
+        fix=f"correct the name, or grant {user} the right: "
+        f"kafka-acls --add --allow-principal User:NAME --operation Describe --topic {topics[0]}",
     )
 
 

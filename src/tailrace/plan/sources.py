@@ -91,16 +91,21 @@ def _partitions(options: Mapping[str, str], spark: SparkSession) -> dict[str, in
     return partition_counts(config, _subscribed(options))
 
 
-def require_groups(frame: DataFrame, own: SparkSession) -> None:
+def require_groups(frame: DataFrame, own: SparkSession) -> set[str]:
     """See that Spark's driver may join the consumer groups of everything that a query reads, if it joins any.
+
+    Returns:
+        The groups of which the broker does not say whether it may.
 
     Raises:
         NotAuthorized: It may not.
     """
+    unknown: set[str] = set()
     for read in stream_reads(frame):
         options = kafka_options(read)
         if options is not None:
-            BrokerAccess(options, own).require_group()
+            unknown |= set(BrokerAccess(options, own).require_group())
+    return unknown
 
 
 def topics_by_spark(spark: SparkSession, options: Mapping[str, str]) -> dict[str, int]:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from confluent_kafka import KafkaException
+
 from tailrace.engine import StreamRead, WriterSettings
 from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
@@ -23,9 +25,12 @@ _log = logging.getLogger("tailrace")
 class BrokerWatch:
     """Asks the brokers at one address every few seconds for as long as a query runs."""
 
-    def __init__(self, name: str, ping: BrokerPing, has_ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, address: str, connect: Callable[[], BrokerPing], has_ended: Callable[[], bool]
+    ) -> None:
         self._name = name
-        self._ping = ping
+        self._address = address
+        self._connect = connect
         self._has_ended = has_ended
         self._ended = threading.Event()
         self._failures = 0
@@ -43,8 +48,13 @@ class BrokerWatch:
 
     def _run(self) -> None:
         delay = _ASK_EVERY_S
+        try:
+            ping = self._connect()  # held here: it disconnects when the watch ends
+        except KafkaException as failed:
+            _log.warning("query %r: its brokers cannot be watched: %s", self._name, failed)
+            return
         while not self._ended.wait(delay) and not self._has_ended():
-            answered = self._ping.ask()
+            answered = ping.ask()
             if self._ended.is_set():
                 return
             self.note(answered=answered, now=time.monotonic())
@@ -58,7 +68,7 @@ class BrokerWatch:
                 _log.warning(
                     "query %r: a Kafka broker answers again at %s, after %.0f s",
                     self._name,
-                    self._ping.address,
+                    self._address,
                     silent_s,
                 )
             self._answered_at = now
@@ -66,7 +76,7 @@ class BrokerWatch:
             return
         self._failures += 1
         if self._failures == _FAILURES:
-            _log.warning("query %r: no Kafka broker answers at %s", self._name, self._ping.address)
+            _log.warning("query %r: no Kafka broker answers at %s", self._name, self._address)
 
 
 def broker_configs(reads: Sequence[StreamRead], sink: WriterSettings | None) -> list[ClientConfig]:

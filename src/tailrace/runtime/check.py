@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
@@ -98,7 +98,7 @@ def check_pipeline(
     """Check a pipeline."""
     beforehand = Beforehand()
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
-    start_jvm_ahead(options.conf)
+    start_jvm_ahead(options.conf, options.master)
     topics = PipelineTopics(pipeline, servers)
     beforehand.ask(topics.require_sink)
     sources = None if beforehand.silent else beforehand.ask(topics.sources)
@@ -112,18 +112,14 @@ def check_pipeline(
     location = Checkpoint(options.checkpoint or default_location(pipeline.name))
     saved = beforehand.ask(lambda: saved_in(location, topics.owner(sources)))
     own = query_session(spark, options, location, total_partitions(sources))
-    if not beforehand.silent:
-        beforehand.ask(lambda: topics.require_groups(own))
-    query = beforehand.ask(
-        lambda: facts(
-            pipeline_candidate(pipeline, own, servers, options).with_unknown(topics.rights_unknown),
-            own,
-            options,
-            saved,
-            total_partitions(sources),
-            reachable=not beforehand.silent,
-        )
-    )
+
+    def look() -> Query:
+        candidate = pipeline_candidate(pipeline, own, servers, options)
+        unknown = topics.rights_unknown | beforehand.unknown_groups(candidate.frame, own)
+        partitions = total_partitions(sources)
+        return facts(candidate.with_unknown(unknown), own, options, saved, partitions, reachable=not beforehand.silent)
+
+    query = beforehand.ask(look)
     if query is None:
         query = Query(pipeline.name, options.mode, options.interval_ms, capacity=engine.capacity(own), saved=saved)
     elif sources is not None and location.is_fresh():
@@ -143,9 +139,8 @@ def check_frame(what: DataStreamWriter | DataFrame, options: RunOptions) -> Chec
     beforehand = Beforehand()
     topics = beforehand.ask(lambda: query_topics(what)) or QueryTopics((None,))
     own = query_session(what.sparkSession, options, Checkpoint(options.checkpoint or NOWHERE), topics.total)
-    if not beforehand.silent:
-        beforehand.ask(lambda: require_groups(what, own))
-    candidate = frame_candidate(what, own, options).with_unknown(topics.rights_unknown)
+    unknown = {*topics.rights_unknown, *beforehand.unknown_groups(what, own)}
+    candidate = frame_candidate(what, own, options).with_unknown(unknown)
     query = facts(candidate, own, options, None, topics.total, reachable=not beforehand.silent)
     return run_checks(query, beforehand.findings)
 
@@ -162,8 +157,7 @@ def _check_writer(writer: DataStreamWriter, options: RunOptions) -> CheckReport:
     checkpoint = Checkpoint(identity.location)
     saved = beforehand.ask(lambda: saved_in(checkpoint, writer_owner(identity, topics, told)))
     own = query_session(frame.sparkSession, options, checkpoint, topics.total)
-    if not beforehand.silent:
-        beforehand.ask(lambda: require_groups(frame, own))
+    unknown |= beforehand.unknown_groups(frame, own)
     candidate = writer_candidate(writer, own, identity.name, options).with_unknown(unknown)
     query = facts(candidate, own, options, saved, topics.total, reachable=not beforehand.silent)
     return run_checks(query, beforehand.findings)
@@ -188,6 +182,10 @@ class Beforehand:
         except TailraceError as refused:
             self.findings.append(as_finding(refused))
             return None
+
+    def unknown_groups(self, frame: DataFrame, own: SparkSession) -> set[str]:
+        """The consumer groups of a query of which the broker does not say whether Spark may join them."""
+        return set() if self.silent else self.ask(lambda: require_groups(frame, own)) or set()
 
     @property
     def silent(self) -> bool:

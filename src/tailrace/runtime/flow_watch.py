@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine import running_stages, runs_in_real_time, unread_partitions
-from tailrace.errors import PartitionsStarved, QueryRefused, TailraceError
+from tailrace.engine import has_jvm_ended, running_stages, runs_in_real_time, unread_partitions
+from tailrace.errors import PartitionsStarved, QueryRefused, TailraceError, counted
 from tailrace.runtime.flow import Flow, Starved
 from tailrace.runtime.visible_records import VisibleRecords
 
@@ -25,7 +25,25 @@ _log = logging.getLogger("tailrace")
 class FlowWatch:
     """Looks at a query every two seconds; stops it, or warns, when a partition is not read."""
 
-    def __init__(self, query: StreamingQuery, name: str, visible: VisibleRecords, *, stops: bool) -> None:
+    def __init__(
+        self,
+        query: StreamingQuery,
+        name: str,
+        visible: VisibleRecords,
+        note_progress: Callable[[], None] = lambda: None,
+        *,
+        stops: bool,
+    ) -> None:
+        """Watch a query.
+
+        Args:
+            query: The query.
+            name: Its name.
+            visible: Tells where a consumer's view of partitions ends.
+            note_progress: Called at every look: Spark forgets all but the last hundred batches.
+            stops: Whether to stop the query, or only warn.
+        """
+        self._note_progress = note_progress
         self._query = query
         self._name = name
         self._stops = stops
@@ -62,6 +80,8 @@ class FlowWatch:
                     self._stop()
                 self._blind_since, self._said_blind = None, False
             except (PySparkException, Py4JError, OSError) as failed:
+                if has_jvm_ended(failed):
+                    return
                 self._note_blind(failed)  # Spark may be ending, or a batch just ended
             except Exception:  # noqa: BLE001 - a watch must not end silently
                 _log.exception("query %r: its flow could not be checked", self._name)
@@ -72,11 +92,12 @@ class FlowWatch:
         self._blind_since = now if self._blind_since is None else self._blind_since
         if not self._said_blind and now - self._blind_since >= _BLIND_S:
             self._said_blind = True
-            what = "cannot be stopped" if self.failed is not None else "its flow cannot be checked"
+            what = "it could not be stopped" if self.failed is not None else "its partitions could not be checked"
             reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
-            _log.warning("query %r: %s for %.0f s: %s", self._name, what, now - self._blind_since, reason)
+            _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
     def _look(self) -> None:
+        self._note_progress()
         stages, latest = running_stages(self._query), self._latest()
         if not self._is_real_time(latest):
             self._stop_for(
@@ -113,9 +134,9 @@ class FlowWatch:
 
     def _stop_for(self, reason: TailraceError) -> None:
         """Stop the query; if that fails, the next look tries again."""
-        if self._query.exception() is not None:
+        if self._ended.is_set() or self._query.exception() is not None:
             return  # it is ending: what Spark says of it is the cause
-        _log.error("stopping: %s", reason)
+        _log.info("stopping query %r: %s", self._name, reason.what)  # whoever waits for it raises the error
         # First: as soon as the query stops, whoever waits for it asks why.
         self.failed = reason
         self._stop()
@@ -130,7 +151,8 @@ class FlowWatch:
 
     def _error(self, starved: Starved) -> PartitionsStarved:
         if starved.waiting:
-            why = f"{starved.waiting} of its tasks have no slot: a topic gained partitions, or another job took slots"
+            without = f"{counted(starved.waiting, 'task')} without a slot"
+            why = f"{without}: a topic gained partitions, or another job took slots"
             fix = "start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns"
         else:
             why = "they have records, and batch after batch has read none of them"

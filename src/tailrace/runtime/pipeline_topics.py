@@ -28,6 +28,7 @@ from tailrace.plan.rights import BrokerAccess
 from tailrace.runtime.bounded import Bound
 from tailrace.runtime.source_frame import require_fitting_records
 
+_WITHOUT_DEAD_LETTERS = "name another topic with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'"
 _ISOLATION = "kafka.isolation.level"
 Partitions = Mapping[str, int]
 """Topics and their numbers of partitions."""
@@ -121,15 +122,6 @@ class PipelineTopics:
             kafka_partitions(spark, options, [topic])
             self._require(WRITE, options, [topic], spark)
 
-    def require_groups(self, own: SparkSession) -> None:
-        """See that Spark may join its consumer groups, if its settings let it join any.
-
-        Raises:
-            NotAuthorized: It may not.
-        """
-        for source in self.pipeline.sources:
-            self.rights_unknown |= set(BrokerAccess(dict(source.options) | self._address, own).require_group())
-
     def require_possible_dead_letters(self, spark: SparkSession) -> bool:
         """See that dead letters could be written, without making their topic; return whether it is there.
 
@@ -187,9 +179,9 @@ class PipelineTopics:
             yield
         except KafkaError as refused:
             raise type(refused)(
-                f"the topic {topic!r} for dead letters of pipeline {self.pipeline.name!r} could not be made",
+                f"the dead-letter topic {topic!r} of pipeline {self.pipeline.name!r} cannot be used",
                 why=refused.why or refused.what,
-                fix="make it, name another with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'",
+                fix="; or ".join(filter(None, [refused.fix, _WITHOUT_DEAD_LETTERS])),
                 detail=refused.detail,
             ) from refused
 

@@ -12,7 +12,8 @@ from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.runtime.options import RunOptions
-from tailrace.spark_session import has_context, is_local, is_unlent, require_engine, unlent_session, user_settings
+from tailrace.spark_jvm import is_local
+from tailrace.spark_session import has_context, is_unlent, require_engine, unlent_session, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
 _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")

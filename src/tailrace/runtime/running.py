@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from py4j.protocol import Py4JError
@@ -66,6 +67,15 @@ class RunSummary:
     """
 
 
+def jvm_ended(name: str) -> QueryFailed:
+    """Return the error for a query whose JVM is gone."""
+    return QueryFailed(
+        f"Spark's JVM ended while query {name!r} ran",
+        why="the operating system may have killed it for lack of memory",
+        fix="start it again: it goes on from its last checkpoint",
+    )
+
+
 class RunningQuery:
     """A started query. It holds its checkpoint until it is stopped or has failed."""
 
@@ -117,12 +127,15 @@ class RunningQuery:
 
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
-        self._flow = FlowWatch(self.query, self.name, visible, stops=starved == "stop")
+        self._flow = FlowWatch(self.query, self.name, visible, self._note_progress, stops=starved == "stop")
         self._flow.start()
 
     def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
         """Log, from now on, when the brokers stop answering and when they answer again."""
-        self._brokers = [BrokerWatch(self.name, BrokerPing(config), self._has_ended) for config in configs]
+        self._brokers = [
+            BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
+            for config in configs
+        ]
         for watch in self._brokers:
             watch.start()
 
@@ -190,6 +203,8 @@ class RunningQuery:
     def raise_if_failed(self) -> None:
         """Raise what ended the query, if something did, in the user's words."""
         try:
+            if self.is_active:
+                return
             failure = self._find_failure()
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
@@ -235,10 +250,8 @@ class RunningQuery:
 
     def _find_failure(self) -> TailraceError | None:
         """Return what ended the query, if something did. Whoever asks knows that it has ended, or ends it."""
-        for watch in self._brokers:
-            watch.end()
+        self._end_watches()
         if self._flow is not None:
-            self._flow.end()  # it may just be about to say why it stopped the query
             self._failure = self._failure or self._flow.failed
         if self._failure is None:
             text = failure_text(self.query)
@@ -247,9 +260,16 @@ class RunningQuery:
                 self._failure = translate_failure(self.name, text, self.sink_topic, runs_in_microbatch=alternative)
         return self._failure
 
+    def _end_watches(self) -> None:
+        for watch in self._brokers:
+            watch.end()
+        if self._flow is not None:
+            self._flow.end()  # it may just be about to say why it stopped the query
+
     def unanswered(self, failed: Exception) -> TailraceError:
         """Return the error for a question that Spark did not answer."""
         if has_jvm_ended(failed):
+            self._end_watches()
             self._checkpoint.release()
             self._failure_raised = True
             return self._note_jvm_end(failed)
@@ -261,11 +281,7 @@ class RunningQuery:
 
     def _note_jvm_end(self, failed: Exception) -> TailraceError:
         if self._failure is None:
-            self._failure = QueryFailed(
-                f"Spark's JVM ended while query {self.name!r} ran",
-                why="the operating system may have killed it for want of memory",
-                fix="start it again: it goes on from its last checkpoint",
-            )
+            self._failure = jvm_ended(self.name)
             self._failure.__cause__ = failed
         return self._failure
 

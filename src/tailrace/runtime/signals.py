@@ -53,4 +53,5 @@ def _handled_by(handler: _Handler) -> Iterator[None]:
         yield
     finally:
         for number, earlier in before.items():
-            signal.signal(number, earlier)
+            # None: installed by other means than Python, which cannot put it back.
+            signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)

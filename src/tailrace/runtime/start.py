@@ -39,7 +39,7 @@ from tailrace.runtime.failure import translate_failure
 from tailrace.runtime.options import DEFAULT_PYTHON_TIMEOUT, DEFAULT_TRIGGER_EVERY, RunOptions, run_options
 from tailrace.runtime.pipeline_topics import PipelineTopics, from_the_beginning, total_partitions
 from tailrace.runtime.query_session import query_session, rebuilt, refuse_connect, spark_for
-from tailrace.runtime.running import RunningQuery
+from tailrace.runtime.running import RunningQuery, jvm_ended
 from tailrace.runtime.signals import defer_signals
 from tailrace.runtime.source_frame import record_schema
 from tailrace.runtime.visible_records import visible_records
@@ -127,7 +127,7 @@ def start_pipeline(
             meant to be there.
     """
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
-    start_jvm_ahead(options.conf)
+    start_jvm_ahead(options.conf, options.master)
     if options.once:
         pipeline = from_the_beginning(pipeline)
     topics = PipelineTopics(pipeline, servers)
@@ -227,7 +227,7 @@ def _start(
     """
     own = query_session(spark, options, leased.checkpoint, partitions)
     candidate = build(own, options)
-    require_groups(candidate.frame, own)
+    candidate = candidate.with_unknown({*candidate.rights_unknown, *require_groups(candidate.frame, own)})
     query = facts(candidate, own, options, saved_in(leased.checkpoint, None), partitions)
     report = run_checks(query)
     if rebuild and query.slots is not None and report.errors == {slots_missing.CODE}:
@@ -259,6 +259,15 @@ def _start(
     return running
 
 
+def _stop_unknown(candidate: Candidate) -> None:
+    """Stop a query that Spark may have started although no handle came back."""
+    for counts in candidate.watched:
+        counts.close()
+    for query in candidate.frame.sparkSession.streams.active:
+        if query.name == candidate.name:
+            query.stop()
+
+
 def _runs_in_microbatch(writer: DataStreamWriter) -> bool:
     told = engine.writer_settings(writer)
     return engine.examine(engine.writer_frame(writer), output_mode=told.output_mode, sink=told).microbatch
@@ -287,9 +296,12 @@ def _begin(candidate: Candidate, options: RunOptions, leased: _Leased, report: C
             counts.close()
         alternative = report.runs_in_microbatch
         raise translate_failure(candidate.name, str(refused), runs_in_microbatch=alternative) from refused
-    except Exception as failed:
-        if engine.has_jvm_ended(failed):
+    except BaseException as failed:
+        if isinstance(failed, Exception) and engine.has_jvm_ended(failed):
             lease.close()
+            raise jvm_ended(candidate.name) from failed
+        _stop_unknown(candidate)
+        lease.close()
         raise
     return RunningQuery(
         started,

@@ -28,6 +28,8 @@ SWITCH = "TAILRACE_CLASS_ARCHIVE"
 _KEPT = 3
 """Archives of one name that stay; each takes some 200 MB."""
 _WRITE_TIMEOUT_S = 180.0
+_FIRST_SIGNAL = 128
+"""Exit codes from here on mean that a signal ended the process."""
 _DELAY_S = 10.0
 """A program that is over by then would only have wasted the work; and its start is not slowed down."""
 _LOWEST_PRIORITY = ("nice", "-n", "19")
@@ -65,9 +67,14 @@ class ClassArchive:
         return self.path.is_file()
 
     @property
+    def is_off(self) -> bool:
+        """Whether the user wants none."""
+        return os.environ.get(SWITCH, "").lower() == "off"
+
+    @property
     def refusal(self) -> str:
         """Why it is not written, or nothing."""
-        if os.environ.get(SWITCH, "").lower() == "off":
+        if self.is_off:
             return f"{SWITCH} is off"
         with contextlib.suppress(OSError):
             return self._refused.read_text(encoding="utf-8").strip()
@@ -87,7 +94,7 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"]
 
     def write(self, class_path: str) -> None:
-        """Write it, unless another process does so first.
+        """Write it, unless another process does so first; also if Java refused before.
 
         Args:
             class_path: The class path exactly as the JVM gets it.
@@ -95,7 +102,7 @@ class ClassArchive:
         Raises:
             ArchiveNotWrittenError: It is switched off, Java refused, or the cache cannot be written.
         """
-        if self.refusal:
+        if self.is_off:
             raise ArchiveNotWrittenError(self.refusal)
         try:
             with exclusive(_folder() / "lock", on_wait=lambda _: None):
@@ -113,7 +120,7 @@ class ClassArchive:
             time.sleep(delay_s)
             # Without an archive the next start is as slow as this one; nothing else is lost.
             with (
-                contextlib.suppress(ArchiveNotWrittenError, OSError, LockTimeoutError),
+                contextlib.suppress(ArchiveNotWrittenError, OSError, LockTimeoutError, subprocess.SubprocessError),
                 exclusive(_folder() / "lock", on_wait=lambda _: None, patience_s=0),
             ):
                 self._write_under_lock(class_path)
@@ -132,12 +139,15 @@ class ClassArchive:
         with staging(_folder()) as folder:
             names, written, output = folder / "classes.list", folder / "classes.jsa", folder / "output"
             names.write_bytes(gzip.decompress(_list_of(self.name).read_bytes()))
-            words = _dump(self._command(class_path, names, written), output)
-            if not written.is_file():
-                reason = (words.strip().splitlines() or ["it gave no reason"])[-1]
-                self._refused.write_text(reason + "\n", encoding="utf-8")
+            code = _dump(self._command(class_path, names, written), output)
+            if code != 0 or not written.is_file():
+                reason = (output.read_text(errors="replace").strip().splitlines() or ["Java gave no reason"])[-1]
+                if code is not None and code < _FIRST_SIGNAL:
+                    # Java itself said no, and would again. Whatever killed it, or kept it waiting, may pass.
+                    self._refused.write_text(reason + "\n", encoding="utf-8")
                 raise ArchiveNotWrittenError(reason)
             written.replace(self.path)
+            self._refused.unlink(missing_ok=True)
         self._prune()
 
     def _command(self, class_path: str, names: Path, written: Path) -> list[str]:
@@ -199,16 +209,14 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
-def _dump(command: Sequence[str], output: Path) -> str:
-    """Run Java until the archive is written; return what it said."""
+def _dump(command: Sequence[str], output: Path) -> int | None:
+    """Run Java until the archive is written; return its exit code, or None if it took too long."""
     with output.open("wb") as words:
         process = LeashedProcess(command, output=words)
     deadline = time.monotonic() + _WRITE_TIMEOUT_S
     try:
-        while process.poll() is None:
-            if time.monotonic() > deadline:
-                return f"it was not written within {_WRITE_TIMEOUT_S:.0f} s"
+        while (code := process.poll()) is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        return output.read_text(errors="replace")
+        return code
     finally:
         process.stop()

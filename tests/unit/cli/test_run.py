@@ -103,7 +103,7 @@ def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
         "progress is saved every 5m in /checkpoints/fraud",
         "Ctrl-C stops it.",
         "stopped after 12.5 s: 3 checkpoints with 4,711 records",
-        "The next start processes 20 records since the last checkpoint again.",
+        "20 records since the last checkpoint will be processed again at the next start",
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_run_once_that_was_stopped_before_its_end_is_not_called_done(
     assert options.interval_ms == 30_000
     shown = capsys.readouterr().err
     assert "stopped after 12.5 s" in shown
-    assert "The next start processes 1 record since the last checkpoint again." in shown
+    assert "1 record since the last checkpoint will be processed again at the next start" in shown
 
 
 def test_a_run_that_read_nothing_since_its_last_checkpoint_announces_no_repetition(

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tailrace.engine import StreamRead, WriterSettings
 from tailrace.runtime import broker_watch
@@ -14,8 +15,6 @@ from ..conftest import WaitUntil
 class FakePing:
     """A broker that answers as listed, and from then on as the last time."""
 
-    address = "here:9092"
-
     def __init__(self, *answers: bool) -> None:
         self.asked = 0
         self._answers = answers
@@ -26,7 +25,7 @@ class FakePing:
 
 
 def watch(ping: Any, has_ended: Any = lambda: False) -> BrokerWatch:
-    return BrokerWatch("fraud", ping, has_ended)
+    return BrokerWatch("fraud", "here:9092", lambda: ping, has_ended)
 
 
 def lines(caplog: pytest.LogCaptureFixture, answers: Sequence[bool]) -> list[str]:
@@ -94,3 +93,14 @@ def test_every_address_is_asked_once_and_only_those_that_our_own_client_can_reac
     sink = WriterSettings("kafka", "update", {"kafka.bootstrap.servers": "c:1", "topic": "out"})
     assert [config["bootstrap.servers"] for config in broker_configs(reads, sink)] == ["a:1", "c:1"]
     assert broker_configs([], None) == []
+
+
+def test_a_client_that_cannot_be_made_is_a_warning_and_no_more(
+    caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+) -> None:
+    def refuse() -> Any:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    BrokerWatch("fraud", "here:9092", refuse, lambda: False).start()
+    wait_until(lambda: bool(caplog.records), "a warning")
+    assert "its brokers cannot be watched" in caplog.records[0].getMessage()

@@ -45,6 +45,7 @@ def starved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_watch, "running_stages", lambda _query: STARVED)
     monkeypatch.setattr(flow_watch, "unread_partitions", lambda _query: ("in-1",))
     monkeypatch.setattr(flow_watch, "runs_in_real_time", lambda _query: True)
+    monkeypatch.setattr(flow_watch, "has_jvm_ended", lambda _failed: False)
 
 
 def watching(query: FakeQuery) -> FlowWatch:
@@ -137,5 +138,29 @@ def test_a_query_that_cannot_be_watched_for_long_is_reported_once(
             assert looks.acquire(timeout=WAIT_S)
         watch.end()
     (said,) = caplog.messages
-    assert said.startswith("query 'fraud': its flow cannot be checked for ")
+    assert said.startswith("query 'fraud': its partitions could not be checked in the last ")
     assert said.endswith("An error occurred while calling o1.stages")
+
+
+def test_it_ends_with_the_jvm(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def lose(_query: Any) -> Any:
+        raise Py4JError("no connection")
+
+    monkeypatch.setattr(flow_watch, "running_stages", lose)
+    monkeypatch.setattr(flow_watch, "has_jvm_ended", lambda _failed: True)
+    monkeypatch.setattr(flow_watch, "_BLIND_S", 0.0)
+    watch = watching(FakeQuery())
+    watch.start()
+    watch._thread.join(WAIT_S)
+    assert not watch._thread.is_alive()
+    assert not caplog.records
+
+
+def test_progress_is_noted_at_every_look() -> None:
+    noted = threading.Semaphore(0)
+    query: Any = FakeQuery()
+    watch = FlowWatch(query, "fraud", lambda _source, _partitions: {}, noted.release, stops=False)
+    watch.start()
+    assert noted.acquire(timeout=WAIT_S)
+    assert noted.acquire(timeout=WAIT_S)
+    watch.end()

@@ -263,7 +263,7 @@ def test_a_topic_for_dead_letters_that_is_refused_ends_the_start_with_the_ways_o
     with pytest.raises(KafkaError) as refused:
         topics(sink=KafkaSink("decisions", options=options)).require_dead_letters(SPARK, pytest.fail)
     assert type(refused.value) is type(refusal)
-    assert refused.value.what == "the topic 'fraud.dead-letters' for dead letters of pipeline 'fraud' could not be made"
+    assert refused.value.what == "the dead-letter topic 'fraud.dead-letters' of pipeline 'fraud' cannot be used"
     assert refused.value.why == (refusal.why or refusal.what)
     assert refused.value.detail == refusal.detail
     assert [way for way in ("dead_letters=", "'drop'", "'fail'") if way not in refused.value.fix] == []
@@ -277,10 +277,10 @@ def test_a_check_tries_whether_dead_letters_could_be_written_and_makes_nothing(
     here.require_possible_dead_letters(SPARK)
     assert (kafka.tried, kafka.made) == (["fraud.dead-letters"], [])
     kafka.refusal = NotAuthorized("may not make it", why="Not authorized")
-    with pytest.raises(NotAuthorized, match="could not be made"):
+    with pytest.raises(NotAuthorized, match="cannot be used"):
         here.require_possible_dead_letters(SPARK)
     kafka.rights["fraud.dead-letters"], kafka.refusal = frozenset(), None
-    with pytest.raises(NotAuthorized, match="could not be made") as unseen:
+    with pytest.raises(NotAuthorized, match="cannot be used") as unseen:
         here.require_possible_dead_letters(SPARK)
     assert "WRITE" in unseen.value.why, "it could be made, and not be written to"
     del kafka.rights["fraud.dead-letters"]

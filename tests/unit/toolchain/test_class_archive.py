@@ -61,6 +61,24 @@ def test_a_refusal_is_kept_with_its_reason_and_leaves_no_archive(tmp_path: Path,
     assert archive.options() == []
 
 
+def test_a_refusal_is_asked_again_on_request(tmp_path: Path, jar: Path) -> None:
+    archive = ClassArchive("spark", java(tmp_path, REFUSES), (jar,))
+    with pytest.raises(ArchiveNotWrittenError):
+        archive.write("some.jar")
+    (tmp_path / "jdk" / "bin" / "java").write_text(WRITES)
+    archive = ClassArchive("spark", archive.java, (jar,))
+    archive.write("some.jar")
+    assert archive.is_written
+    assert archive.refusal == ""
+
+
+def test_java_that_is_killed_has_refused_nothing(tmp_path: Path, jar: Path) -> None:
+    archive = ClassArchive("spark", java(tmp_path, "#!/bin/sh\nkill -9 $$\n"), (jar,))
+    with pytest.raises(ArchiveNotWrittenError):
+        archive.write("some.jar")
+    assert archive.refusal == ""
+
+
 def test_it_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.write("some.jar")
     monkeypatch.setenv("TAILRACE_CLASS_ARCHIVE", "off")

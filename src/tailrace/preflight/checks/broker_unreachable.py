@@ -21,10 +21,10 @@ def check(query: Query) -> Iterator[Finding]:
     """What Spark's client was told when it asked for offsets."""
     for refusal in query.refused("TAILRACE_BROKER_SILENT"):
         cause = java_cause(refusal.message)
-        yield error(
-            cause.kind.code if cause is not None else CODE,
-            "Spark's Kafka client gets no answer from the broker",
-            why=cause.why if cause is not None else refusal.message.strip().splitlines()[0],
-            fix="see that this machine reaches what the broker advertises (advertised.listeners), and its login",
-            where=where(refusal),
-        )
+        if cause is None:
+            code, what, why = CODE, "no broker answers", refusal.message.strip().splitlines()[0]
+            fix = "check that this machine reaches the addresses that the broker advertises (advertised.listeners)"
+        else:
+            code, what, why = cause.kind.code, "the broker refuses", cause.why
+            fix = "correct the kafka.security, kafka.sasl and kafka.ssl options, or the user's rights at the broker"
+        yield error(code, f"{what} Spark's Kafka client", why=why, fix=fix, where=where(refusal))

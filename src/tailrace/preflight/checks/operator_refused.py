@@ -40,7 +40,7 @@ _OVER = Family(
     "an aggregate by the key: F.sum('amount') for a total, F.max_by(F.struct('*'), 'time') for the newest row",
 )
 _CONSTANT_KEY = (
-    "add a key that is equal in all rows, and no literal: "
+    "join on an expression that is equal in all rows (Spark refuses a literal): "
     "join(F.broadcast(table), (F.hash(events.id) % 1 == F.hash(table.low) % 1) & (events.id >= table.low), 'left')"
 )
 _LIMIT = Family("limit", "a condition that picks the rows: where(...)", ("limit",))

@@ -45,7 +45,7 @@ def _join(node: Operator) -> Finding:
     return warning(
         CODE,
         "the state of the join of two streams grows with every record, forever",
-        why="no watermark and time range say when a record can match no later one",
+        why="without watermarks and a time range, Spark cannot tell when a record can no longer match",
         fix=(
             '.withWatermark("time", "10 minutes") on both sides, and a time range in the condition: '
             "right.time between left.time and left.time + interval 1 hour"
