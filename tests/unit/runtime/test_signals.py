@@ -1,9 +1,18 @@
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from tailrace.runtime.signals import defer_signals, stop_on_signals
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt: a shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
