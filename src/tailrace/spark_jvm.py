@@ -17,14 +17,13 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from tailrace.errors import JavaUnusable
+from tailrace.errors import JarCorrupt, JarMissing, JavaUnusable
 from tailrace.toolchain import (
     ClassArchive,
     Java,
     ensure_java,
     find_java,
     jar_paths,
-    jar_status,
     package_engine,
     pyspark_jars_dir,
     state_dir,
@@ -104,7 +103,11 @@ def is_set_up() -> bool:
     """Whether Java, jars and engine are there, so that nothing has to be obtained or built."""
     if find_java() is None or package_engine().needs_building():
         return False
-    return all(state.state == "present" for state in jar_status() if state.jar.set_name == "connector")
+    try:
+        jar_paths("connector")
+    except (JarMissing, JarCorrupt):
+        return False
+    return True
 
 
 def launch_jvm(conf: SparkConf) -> Any:

@@ -1,3 +1,4 @@
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +10,18 @@ import pytest
 hypothesis.settings.register_profile("tailrace", deadline=None)
 hypothesis.settings.load_profile("tailrace")
 
+HIDDEN = ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 WaitUntil = Callable[[Callable[[], bool], str], None]
 
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Give each test folders of its own, and a machine on which nothing is set."""
+    for variable in [*os.environ]:
+        if variable.startswith("TAILRACE_") or variable in HIDDEN:
+            monkeypatch.delenv(variable)
     home = tmp_path / "tailrace-home"
     monkeypatch.setenv("TAILRACE_HOME", str(home))
-    for variable in ("TAILRACE_BOOTSTRAP_SERVERS", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
-        monkeypatch.delenv(variable, raising=False)
     return home
 
 
