@@ -113,7 +113,7 @@ soak: $(READY)  ## all modes agree on 25 generated inputs per example and functi
 		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py
 
 docs: $(READY)  ## write the generated reference pages anew
-	@$(BIN)/python -m tests.meta.reference
+	@$(BIN)/python -m docs.generate
 
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links pyproject.toml

@@ -18,7 +18,7 @@ from tailrace.demo.lanes import payments_plan, pipeline_lane
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
 from tailrace.pipeline import Mode
-from tailrace.runtime.options import RunOptions
+from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import end_session, session
 
 PARTITIONS = 2

@@ -171,7 +171,7 @@ def _first_records(
 def _child(file: str, source: str, sink: str, servers: str) -> None:
     """Start a query, wait a second, send one record and print the milliseconds to its result."""
     import tailrace as tr
-    from tailrace.runtime.loader import load_pipeline
+    from tailrace.prepare.loader import load_pipeline
 
     client = plain_client(servers)
     consumer = Consumer({**client, "group.id": sink, "enable.auto.commit": False, "fetch.wait.max.ms": 5})

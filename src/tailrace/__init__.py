@@ -10,9 +10,9 @@ from tailrace.pipeline import KafkaSink, KafkaSource, Mode, Pipeline
 from tailrace.version import VERSION
 
 if TYPE_CHECKING:
-    from tailrace.runtime.check import check
-    from tailrace.runtime.run import run
-    from tailrace.runtime.start import start
+    from tailrace.prepare.check import check
+    from tailrace.running.run import run
+    from tailrace.running.start import start
     from tailrace.spark_session import session
 
 __version__ = VERSION
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 _NEEDS_SPARK = {
-    "check": "tailrace.runtime.check",
-    "run": "tailrace.runtime.run",
+    "check": "tailrace.prepare.check",
+    "run": "tailrace.running.run",
     "session": "tailrace.spark_session",
-    "start": "tailrace.runtime.start",
+    "start": "tailrace.running.start",
 }
 
 

@@ -13,7 +13,7 @@ from conftest import Kafka, wait_until
 import tailrace as tr
 from tailrace.kafka import reachable
 from tailrace.kafka.broker import Broker
-from tailrace.runtime import broker_watch
+from tailrace.running import broker_watch
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from python_kinds import doubling
 
 from tailrace import engine
-from tailrace.functions import pickled_half
+from tailrace.worker import pickled_half
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.runtime.loader import load_pipeline
+from tailrace.prepare.loader import load_pipeline
 from tailrace.testing import at, require_equal_modes, run
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]

@@ -17,9 +17,9 @@ from tailrace import engine
 from tailrace.kafka.topics import log_ends
 from tailrace.preflight.checks import python_function, slots_missing
 from tailrace.preflight.finding import Severity
-from tailrace.runtime.candidate import writer_candidate
-from tailrace.runtime.flow import still_partitions
-from tailrace.runtime.options import run_options
+from tailrace.prepare.candidate import writer_candidate
+from tailrace.prepare.options import run_options
+from tailrace.running.flow import still_partitions
 from tailrace.tuning import query_settings
 
 CASES = list(cases())

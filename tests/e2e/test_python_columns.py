@@ -15,8 +15,8 @@ from python_kinds import KINDS, column
 
 import tailrace as tr
 from tailrace import engine
-from tailrace.functions import pickled_half
 from tailrace.testing import require_equal_modes
+from tailrace.worker import pickled_half
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
 

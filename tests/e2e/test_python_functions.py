@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from python_kinds import KINDS, MAP_KINDS, doubling
 
 import tailrace as tr
-from tailrace.runtime.loader import load_pipeline
+from tailrace.prepare.loader import load_pipeline
 from tailrace.testing import require_equal_modes, run
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]

@@ -28,7 +28,7 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
-from tailrace.plan.sources import topics_by_spark
+from tailrace.prepare.sources import topics_by_spark
 
 
 def test_more_partitions_than_slots(spark: Any, kafka: Kafka, tmp_path: Path) -> None:

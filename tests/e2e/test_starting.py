@@ -13,8 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace.errors import CheckpointInUse
-from tailrace.runtime import start as starting
-from tailrace.runtime.running import RunningQuery
+from tailrace.running import start as starting
+from tailrace.running.query import RunningQuery
 
 
 @pytest.fixture

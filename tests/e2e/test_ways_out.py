@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 import tailrace as tr
 from tailrace import engine
 from tailrace.errors import UserCodeFailed
+from tailrace.frames.user_code import user_code
 from tailrace.preflight import checks
 from tailrace.preflight.finding import Severity
-from tailrace.runtime.usercode import user_code
 
 MINIMUM = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 ONLY_IN_A_CLUSTER = {"EXECUTORS_MISSING"}

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import pages
 from tailrace.bench.options import PROFILES
 from tailrace.bench.registry import all_lanes
 from tailrace.bench.work import Work
 from tailrace.latency.schedule import Shape
-
-from .reference import pages
 
 ROOT = Path(__file__).parents[2]
 

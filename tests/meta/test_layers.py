@@ -15,26 +15,29 @@ LAYERS = (
     {"demo", "doctor", "project", "testing"},
     {"bench"},
     {"report"},
-    {"runtime"},
+    {"running"},
+    {"prepare"},
     {"preflight"},
-    {"functions"},
-    {"plan", "checkpoint"},
+    {"frames"},
+    {"checkpoint"},
     {"engine"},
     {"spark_session"},
     {"spark_jvm"},
     {"traffic"},
+    {"conditions"},
+    {"plan"},
     {"kafka"},
     {"toolchain"},
-    {"pipeline", "tuning", "latency"},
+    {"pipeline", "tuning", "latency", "worker"},
     {"errors", "version"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-ROOT_RANK = RANK["runtime"]
-"""The package itself offers what `runtime` offers, so that only what is above `runtime` may import it."""
+ROOT_RANK = RANK["running"]
+"""The package itself offers what `running` offers, so that only what is above `running` may import it."""
 
 JVM_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_jwrite", "_jsq", "_jsc", "_jconf", "_jc", "_gateway"}
 JVM_DOORS = {"engine", "spark_jvm", "spark_session"}
-JVM_MAY_BE_GONE = {"runtime/running.py", "runtime/flow_watch.py"}
+JVM_MAY_BE_GONE = {"running/query.py", "running/flow_watch.py"}
 EFFECTS = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
     "subprocess", "sys", "tempfile", "threading", "time", "urllib",
@@ -93,7 +96,7 @@ def test_modules_import_only_what_is_below_them() -> None:
     assert not offenders, "\n".join(offenders)
 
 
-def test_only_what_is_above_the_runtime_imports_the_package_itself() -> None:
+def test_only_what_is_above_running_imports_the_package_itself() -> None:
     below = [path for path in layered_files() if RANK[layer_of(path)] >= ROOT_RANK]
     offenders = [name_of(path) for path in below if "tailrace" in set(imported_modules(tree_of(path)))]
     assert not offenders, "\n".join(offenders)
@@ -116,7 +119,14 @@ def test_the_package_itself_imports_only_definitions_and_names_the_rest_lazily()
         "tailrace.pipeline",
         "tailrace.version",
     }
-    assert layers_imported(PACKAGE / "__init__.py") == {"errors", "pipeline", "runtime", "spark_session", "version"}
+    assert layers_imported(PACKAGE / "__init__.py") == {
+        "errors",
+        "pipeline",
+        "prepare",
+        "running",
+        "spark_session",
+        "version",
+    }
 
 
 def test_python_m_tailrace_is_the_command_line_and_nothing_else() -> None:
@@ -140,7 +150,7 @@ def test_only_two_modules_touch_the_jvm() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(JVM_MAY_BE_GONE))
-def test_the_runtime_takes_nothing_but_an_error_from_py4j(name: str) -> None:
+def test_running_takes_nothing_but_an_error_from_py4j(name: str) -> None:
     imports = (node for node in ast.walk(tree_of(PACKAGE / name)) if isinstance(node, ast.ImportFrom))
     assert [alias.name for node in imports if node.module == "py4j.protocol" for alias in node.names] == ["Py4JError"]
 
@@ -163,9 +173,9 @@ def test_the_walk_sees_imports_wherever_they_hide() -> None:
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from tailrace.cli import app\n"
         "def late():\n    import tailrace.demo.run\n    from tailrace import engine\n"
-        "LAZY = 'tailrace.runtime.start'\n"
+        "LAZY = 'tailrace.running.start'\n"
         "from . import sibling\n"
     )
-    assert {"tailrace.cli", "tailrace.demo.run", "tailrace.engine", "tailrace.runtime.start", "."} <= set(
+    assert {"tailrace.cli", "tailrace.demo.run", "tailrace.engine", "tailrace.running.start", "."} <= set(
         imported_modules(tree)
     )

@@ -13,8 +13,8 @@ PROGRAM = """\
 import json
 import tailrace as tr
 from tailrace.errors import TailraceError
-from tailrace.runtime.frames import pipeline_frame
-from tailrace.runtime.source_frame import record_schema
+from tailrace.frames.pipeline import pipeline_frame
+from tailrace.frames.source import record_schema
 from tailrace.spark_session import end_session
 
 spark = tr.session(master="local[1]", conf={"spark.ui.enabled": "false"})

@@ -10,7 +10,7 @@ from tailrace.bench.run import CellPlan
 from tailrace.bench.work import Work
 from tailrace.errors import OptionRefused
 from tailrace.latency.schedule import Shape
-from tailrace.runtime.duration import REALTIME_MINIMUM_MS, parse_duration_ms
+from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms
 from tailrace.traffic.events import SENT_FIELD, SEQUENCE_FIELD, smallest_payload
 from tailrace.traffic.load import Flow
 from tailrace.traffic.makers import Events

@@ -77,8 +77,8 @@ def main() -> None:
 @contextmanager
 def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["StreamingQuery", Callable[[], None]]]:
     from tailrace.pipeline import Mode
-    from tailrace.runtime.options import RunOptions
-    from tailrace.runtime.start import start_pipeline
+    from tailrace.prepare.options import RunOptions
+    from tailrace.running.start import start_pipeline
     from tailrace.spark_session import end_session
 
     pipeline = _users_pipeline(settings.pipeline, cell) if settings.pipeline else _pipeline_of(settings, cell)
@@ -111,7 +111,7 @@ def _pipeline_of(settings: SparkSettings, cell: Cell) -> "Pipeline":
 
 def _users_pipeline(spec: str, cell: Cell) -> "Pipeline":
     """The user's pipeline between the topics of this run."""
-    from tailrace.runtime.loader import load_pipeline
+    from tailrace.prepare.loader import load_pipeline
 
     given = load_pipeline(spec)
     return replace(

@@ -42,9 +42,9 @@ def check(
     verbose: Verbose = False,
 ) -> None:
     """Find out whether a pipeline would run, without starting it; ends with 1 on an error, 2 if it cannot tell."""
-    from tailrace.runtime.check import check_pipeline
-    from tailrace.runtime.loader import load_pipeline
-    from tailrace.runtime.options import RunOptions
+    from tailrace.prepare.check import check_pipeline
+    from tailrace.prepare.loader import load_pipeline
+    from tailrace.prepare.options import RunOptions
     from tailrace.spark_session import start_jvm_ahead
 
     try:

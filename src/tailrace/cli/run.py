@@ -14,8 +14,8 @@ from tailrace.pipeline import Mode, Pipeline
 from tailrace.tuning import SHUFFLE_PARTITIONS
 
 if TYPE_CHECKING:
-    from tailrace.runtime.options import RunOptions
-    from tailrace.runtime.running import RunningQuery, RunSummary
+    from tailrace.prepare.options import RunOptions
+    from tailrace.running.query import RunningQuery, RunSummary
 
 
 class Modes(StrEnum):
@@ -82,10 +82,10 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
-    from tailrace.runtime.loader import load_pipeline
-    from tailrace.runtime.options import run_options
-    from tailrace.runtime.signals import stop_on_signals
-    from tailrace.runtime.start import start_pipeline
+    from tailrace.prepare.loader import load_pipeline
+    from tailrace.prepare.options import run_options
+    from tailrace.running.signals import stop_on_signals
+    from tailrace.running.start import start_pipeline
     from tailrace.spark_session import start_jvm_ahead
 
     options = run_options(
@@ -114,7 +114,7 @@ def run(
 
 
 def _say_started(pipeline: Pipeline, options: "RunOptions", running: "RunningQuery") -> None:
-    from tailrace.runtime.duration import in_words
+    from tailrace.prepare.duration import in_words
 
     say(f"{pipeline.name}: {_sources(pipeline)} -> {pipeline.sink.in_words}, {_how(running.mode)}")
     for reason in running.why_microbatch:

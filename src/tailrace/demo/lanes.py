@@ -7,9 +7,9 @@ from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig, create_topic
 from tailrace.latency.lane import LaneResult, lane_result
 from tailrace.pipeline import Pipeline
-from tailrace.runtime.options import RunOptions
-from tailrace.runtime.running import RunningQuery
-from tailrace.runtime.start import start_pipeline
+from tailrace.prepare.options import RunOptions
+from tailrace.running.query import RunningQuery
+from tailrace.running.start import start_pipeline
 from tailrace.traffic.load import Flow
 from tailrace.traffic.makers import Payments
 from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD

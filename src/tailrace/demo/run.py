@@ -11,8 +11,8 @@ from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
 from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
-from tailrace.runtime.loader import load_pipeline
-from tailrace.runtime.options import RunOptions
+from tailrace.prepare.loader import load_pipeline
+from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import lend_context, unlent_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"

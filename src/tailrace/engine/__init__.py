@@ -12,11 +12,6 @@ from tailrace.engine.functions import (
 )
 from tailrace.engine.gateway import has_jvm_ended
 from tailrace.engine.plans import (
-    Call,
-    Examined,
-    Operator,
-    Refusal,
-    StreamRead,
     examine,
     recorded_lines,
     stream_reads,
@@ -45,7 +40,6 @@ from tailrace.engine.records import (
     with_lineage_headers,
 )
 from tailrace.engine.sessions import (
-    Capacity,
     capacity,
     clone_session,
     explicit_settings,
@@ -58,7 +52,6 @@ from tailrace.engine.topics import (
     kafka_topic_rights,
 )
 from tailrace.engine.writers import (
-    WriterSettings,
     frame_on,
     save,
     with_trigger,
@@ -71,21 +64,14 @@ __all__ = [
     "RECORD",
     "BatchTimes",
     "BatchWatch",
-    "Call",
-    "Capacity",
     "DeadLetterBox",
-    "Examined",
     "FunctionCost",
     "FunctionCosts",
-    "Operator",
     "RecordCheck",
     "RecordCounts",
-    "Refusal",
     "SizeLimits",
     "StageTasks",
-    "StreamRead",
     "TaskTimes",
-    "WriterSettings",
     "capacity",
     "carry_lineage",
     "carry_python",

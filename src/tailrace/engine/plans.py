@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,93 +15,16 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from tailrace.engine.gateway import elements, tailrace_of
-from tailrace.engine.writers import WriterSettings
+from tailrace.plan.examined import Examined
+from tailrace.plan.operator import Call, Operator
+from tailrace.plan.refusal import Refusal
+from tailrace.plan.streams import StreamRead, WriterSettings
 
 _NOT_THE_USERS = (str(Path(pyspark.__file__).parent) + os.sep, str(Path(__file__).parents[1]) + os.sep)
 _recorders = 0
 _recorders_lock = threading.Lock()
 """How many record lines right now: methods are wrapped for the first, and unwrapped after the last."""
 _wrapped: list[tuple[type, str, Callable[..., Any]]] = []
-
-
-@dataclass(frozen=True)
-class Operator:
-    """A node of a physical plan."""
-
-    name: str
-    partitions: int | None
-    """For an exchange of rows between tasks: how many tasks read it."""
-    children: tuple["Operator", ...]
-    refused: bool = False
-    """Whether Spark refuses to run it in real time."""
-    implied: bool = False
-    """Whether Spark added it for what another operator requires, such as a sort below a window function."""
-    fixed: bool = False
-    """For an exchange: whether the query itself says how many tasks read it, instead of a setting."""
-    bounded: bool = True
-    """For an operator with state: whether the watermark removes it."""
-    functions: tuple[str, ...] = ()
-    """The names of the Python functions that it calls."""
-    path: str = ""
-    """How rows go to them, where the engine carries them."""
-    call: str = ""
-    """The DataFrame method that made it, where that is known."""
-    line: str = ""
-    """Where the user called that, as ``file:line``."""
-
-    def walk(self) -> Iterator["Operator"]:
-        """This node and everything below it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Something that Spark would refuse to start, or to go on with."""
-
-    condition: str
-    """Spark's name for the error; empty where it has none."""
-    message: str
-    parameters: Mapping[str, str]
-    call: str = ""
-    line: str = ""
-
-
-@dataclass(frozen=True)
-class Call:
-    """A DataFrame method that the user called, and where."""
-
-    call: str
-    line: str
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What Spark would do with a query."""
-
-    plan: Operator | None
-    """None where no plan can be made of it."""
-    refusals: tuple[Refusal, ...]
-    tasks: tuple[str, ...] = ()
-    """The partition that each task of the sources would read, in the order in which tasks get slots."""
-    windows_s: tuple[float, ...] = ()
-    """How long its time windows are."""
-    calls: tuple[Call, ...] = ()
-    """The user's DataFrame calls whose lines are known, the last one first."""
-    pivots: bool = False
-    """Whether it pivots."""
-    microbatch: bool = True
-    """Whether Spark accepts it in micro-batch."""
-
-
-@dataclass(frozen=True)
-class StreamRead:
-    """A streaming source in a query, with the options it was made with."""
-
-    format: str
-    options: Mapping[str, str] = field(repr=False)
-    """Passwords may be among them."""
 
 
 def examine(

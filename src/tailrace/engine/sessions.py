@@ -1,31 +1,11 @@
 """Sessions, their settings, and what the Spark behind them can do at once."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tailrace.engine.gateway import classic_of, jvm_of
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """How many tasks a Spark can run at the same time.
-
-    Attributes:
-        slots: Task slots, of all executors that are there.
-        taken: How many of them run tasks now.
-        executors_missing: Executors that were asked for and are not there yet.
-    """
-
-    slots: int
-    taken: int = 0
-    executors_missing: int = 0
-
-    @property
-    def free(self) -> int:
-        """Slots that a new query would find."""
-        return max(0, self.slots - self.taken)
+from tailrace.plan.slots import Capacity
 
 
 def clone_session(spark: SparkSession) -> SparkSession:

@@ -1,7 +1,5 @@
 """Writers: what they were told, and the same on another session."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -10,16 +8,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.engine.gateway import classic_of, elements, jvm_of, private_field
-
-
-@dataclass(frozen=True)
-class WriterSettings:
-    """What a ``DataStreamWriter`` was told."""
-
-    format: str
-    output_mode: str
-    options: Mapping[str, str] = field(repr=False)
-    """By lower-case name, as Spark compares them. Passwords may be among them."""
+from tailrace.plan.streams import WriterSettings
 
 
 def writer_frame(writer: DataStreamWriter) -> DataFrame:

@@ -1,1 +1,1 @@
-"""A query's plan in plain data: what runs at the same time, and where its rows come from."""
+"""A query as plain data: operators, refusals, slots, sources and sink. Knows no Spark."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.engine import Operator
+from tailrace.plan.operator import Operator
 
 _STREAM_LEAVES = ("StreamingRelation", "RealTimeStreamScan", "MicroBatchScan")
 
@@ -33,6 +33,26 @@ class Slots:
         if len(self.stages) == 1:
             return str(self.required)
         return " + ".join(map(str, self.stages)) + f" = {self.required}"
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tasks a Spark can run at the same time.
+
+    Attributes:
+        slots: Task slots, of all executors that are there.
+        taken: How many of them run tasks now.
+        executors_missing: Executors that were asked for and are not there yet.
+    """
+
+    slots: int
+    taken: int = 0
+    executors_missing: int = 0
+
+    @property
+    def free(self) -> int:
+        """Slots that a new query would find."""
+        return max(0, self.slots - self.taken)
 
 
 def cores_for(tasks: int, settings: Mapping[str, str]) -> int:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tailrace.engine import Call, Capacity, Operator, Refusal, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
-from tailrace.plan.slots import Slots
+from tailrace.plan.operator import Call, Operator
+from tailrace.plan.refusal import Refusal
+from tailrace.plan.slots import Capacity, Slots
+from tailrace.plan.streams import StreamRead, WriterSettings
 
 PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
 """Spark's own operators of Python functions on columns."""

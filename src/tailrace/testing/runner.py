@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import KafkaSink, Mode, Pipeline
-from tailrace.runtime.batch import run_batch
-from tailrace.runtime.options import RunOptions
-from tailrace.runtime.start import start_pipeline
+from tailrace.prepare.batch import run_batch
+from tailrace.prepare.options import RunOptions
+from tailrace.running.start import start_pipeline
 from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, shared_bench, without_security
 from tailrace.testing.output import Output
 from tailrace.testing.rows import MODES, Record, Row, steps

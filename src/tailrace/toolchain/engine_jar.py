@@ -70,11 +70,11 @@ class EngineJar:
         """A checksum of everything that the jar is made of."""
         text = hashlib.sha256(f"{VERSION} {pyspark_version()}".encode())
         for file in self._scala_files():
-            text.update(file.name.encode() + b"\0" + file.read_bytes())
+            text.update(str(file.relative_to(self.sources)).encode() + b"\0" + file.read_bytes())
         return text.hexdigest()
 
     def _scala_files(self) -> list[Path]:
-        return sorted(self.sources.glob("*.scala"))
+        return sorted(self.sources.rglob("*.scala"))
 
     def _built_from(self) -> str | None:
         """The digest that the jar carries."""

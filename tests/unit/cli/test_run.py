@@ -14,8 +14,8 @@ from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport
-from tailrace.runtime.options import RunOptions
-from tailrace.runtime.running import RunSummary
+from tailrace.prepare.options import RunOptions
+from tailrace.running.query import RunSummary
 
 Capture = pytest.CaptureFixture[str]
 
@@ -80,7 +80,7 @@ def run_fake(
         f"tr.KafkaSink({sink}){more})\n"
     )
     monkeypatch.delitem(sys.modules, "cli_run", raising=False)
-    monkeypatch.setattr("tailrace.runtime.start.start_pipeline", fake.start)
+    monkeypatch.setattr("tailrace.running.start.start_pipeline", fake.start)
     assert _run(["run", "cli_run.py", *arguments]) == 0
     assert fake.options is not None
     return fake.options

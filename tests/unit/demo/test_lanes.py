@@ -12,7 +12,7 @@ from tailrace.demo.fraud import pipeline
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import MeasurementFailed, QueryFailed
 from tailrace.pipeline import Mode
-from tailrace.runtime.options import RunOptions
+from tailrace.prepare.options import RunOptions
 from tailrace.traffic.makers import Payments
 from tailrace.traffic.probe import ByFields
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine import Operator
+from tailrace.plan.operator import Operator
 from tailrace.plan.slots import count_slots
 
 

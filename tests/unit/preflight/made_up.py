@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from tailrace.engine import Capacity, Operator, Refusal, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
-from tailrace.plan.slots import Slots
+from tailrace.plan.operator import Operator
+from tailrace.plan.refusal import Refusal
+from tailrace.plan.slots import Capacity, Slots
+from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.preflight.query import Query
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine import Capacity, StreamRead, WriterSettings
 from tailrace.pipeline import Mode
-from tailrace.plan.slots import Slots
+from tailrace.plan.slots import Capacity, Slots
+from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.preflight import checks
 from tailrace.preflight.finding import Finding, Severity
 from tailrace.preflight.latency import latency_chain

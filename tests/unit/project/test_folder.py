@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.errors import OptionRefused
+from tailrace.prepare.loader import load_pipeline
 from tailrace.project.folder import FILES, LONGEST_NAME, make_project, pipeline_name
-from tailrace.runtime.loader import load_pipeline
 
 
 @pytest.fixture(autouse=True)

@@ -129,7 +129,7 @@ def test_another_source_is_another_engine(bench: Bench, change: str) -> None:
     assert len(bench.calls) == 2
     assert not bench.engine.needs_building()
     with zipfile.ZipFile(bench.engine.jar) as jar:
-        classes = {f"{path.stem}.class": path.read_text() for path in bench.sources.glob("*.scala")}
+        classes = {f"{path.stem}.class": path.read_text() for path in bench.sources.rglob("*.scala")}
         assert {name: jar.read(name).decode() for name in jar.namelist() if name != PROPERTIES} == classes
 
 
@@ -263,4 +263,4 @@ def test_this_checkout_has_the_sources_of_its_engine() -> None:
     engine = package_engine()
     assert engine.jar.parent.name == "tailrace"
     assert (engine.jar.parent / "version.py").is_file()
-    assert list(engine.sources.glob("*.scala"))
+    assert list(engine.sources.rglob("*.scala"))

@@ -15,7 +15,7 @@ from tailrace.errors import OptionRefused, PipelineNotFound
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import read_records
 from tailrace.pipeline import Mode, Pipeline
-from tailrace.runtime.loader import load_pipeline
+from tailrace.prepare.loader import load_pipeline
 from tailrace.traffic.makers import Generated, Records, load_function, save_for_replay
 from tailrace.traffic.probe import ByLineage
 

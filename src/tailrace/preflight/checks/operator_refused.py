@@ -13,7 +13,7 @@ Best practice:
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.engine import Operator
+from tailrace.plan.operator import Operator
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import PYTHON_NODES, Query, where
 

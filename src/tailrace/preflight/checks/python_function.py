@@ -13,7 +13,7 @@ Best practice:
 
 from collections.abc import Iterator
 
-from tailrace.engine import Operator
+from tailrace.plan.operator import Operator
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.latency import holds_rows_for_python
 from tailrace.preflight.query import Query, where

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.engine import Refusal
+from tailrace.conditions.rewrites import PIVOT_INSTEAD
+from tailrace.plan.refusal import Refusal
 from tailrace.preflight.checks.operator_refused import FAMILIES, family_of, refused_operators
 from tailrace.preflight.checks.operator_refused import check as operators_refused
 from tailrace.preflight.checks.source_option_refused import is_option
@@ -40,9 +41,6 @@ def _rule(sentence: str, title: str, instead: str = "", *operators: str) -> Rule
     return Rule(re.compile(sentence), title, instead or FAMILIES[operators[0]].instead, operators)
 
 
-PIVOT_INSTEAD = (
-    "one aggregate with a column for each value: F.sum(F.when(F.col('kind') == 'a', F.col('amount'))).alias('a')"
-)
 _TWO_AGGREGATES = r"Detected pattern of possible 'correctness' issue"
 _BOTH_SIDES = "union both sides with a column that names the side, and aggregate by the key"
 _RULES = (

@@ -10,7 +10,7 @@ Best practice:
 import re
 from collections.abc import Iterator
 
-from tailrace.engine import Refusal
+from tailrace.plan.refusal import Refusal
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query, where
 

@@ -12,7 +12,7 @@ Best practice:
 
 from collections.abc import Iterator
 
-from tailrace.engine import Operator
+from tailrace.plan.operator import Operator
 from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query, where
 

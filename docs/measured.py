@@ -1,0 +1,240 @@
+"""What the docs say of measured figures: the README's table, and the page of all committed results."""
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tailrace.bench.screen import ms
+from tailrace.report.figures import count, plain, seconds, three_figures
+from tailrace.report.lines import Group, Line, groups_of
+from tailrace.report.picture import in_words, percentile_svg
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+ARTICLE = RESULTS / "article" / "result.json"
+PYTHON = RESULTS / "python" / "result.json"
+PICTURE = ROOT / "docs" / "benchmark.svg"
+PAGE = ROOT / "docs" / "results.md"
+LANES = ("floor", "microbatch", "realtime")
+HEAD = ("| | p50 | p95 | p99 | p99.9 | samples | lost |", "|---|---|---|---|---|---|---|")
+STUDIES = {
+    "article": ("The published setting", "Its short warm-up and a window without a batch boundary are knowingly so."),
+    "full": ("By all rules", "Long warm-up, batch boundaries in every window, several runs."),
+    "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
+    "gap": ("What a checkpoint costs in real time", "The pause at a boundary, and what is replayed after a kill."),
+    "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
+    "engines-warm": (
+        "The keyed aggregate after a long warm-up",
+        "The same lanes at 2,000 events a second when their engines have compiled what they run.",
+    ),
+    "python": (
+        "Python functions",
+        "Every kind of them in real time against a built-in expression, twice, the second time backwards.",
+    ),
+    "python-rates": (
+        "How far Python functions go",
+        "In one life of each engine, other engines among them. Where the load missed its plan, no processor was left.",
+    ),
+    "python-limit": (
+        "The highest rates of Python functions",
+        "The same in another run, without the other engines, up to where the machine ends.",
+    ),
+    "python-slow": (
+        "Python functions when little happens",
+        "Each call has one row. Beside these lanes, those of the next table ran on the same machine.",
+    ),
+    "python-slow-batches": (
+        "Functions on batches when little happens",
+        "The other half of the same measurement, with a built-in expression of its own.",
+    ),
+}
+"""The committed results, by folder, in the order of the page."""
+PERCENTILES = ("p50", "p95", "p99", "p99.9")
+
+_NAMES = re.compile(r"@?[a-z]*_?udf|mapIn[A-Z][a-z]+")
+_AS_CODE = r"`\g<0>`"
+
+Result = Mapping[str, Any]
+
+
+def load(folder: str) -> dict[str, Any]:
+    """A committed result."""
+    result: dict[str, Any] = json.loads((RESULTS / folder / "result.json").read_text())
+    return result
+
+
+def readme(text: str) -> str:
+    """The README with the figures of a committed result in it."""
+    text = _between(text, f"<!-- measured: {ARTICLE.relative_to(ROOT)} -->", _figures(_article()))
+    return _between(text, f"<!-- measured: {PYTHON.relative_to(ROOT)} -->", _python_figures(_valid(PYTHON)))
+
+
+def _between(text: str, begin: str, figures: str) -> str:
+    end = "<!-- end of measured -->"
+    if text.count(begin) != 1:
+        raise ValueError(f"expected one {begin} in the README")
+    first = text.index(begin)
+    indent = text[text.rindex("\n", 0, first) + 1 : first]
+    return text[:first] + f"{begin}\n{figures}\n{indent}" + text[text.index(end, first) :]
+
+
+def picture() -> str:
+    """The README's picture."""
+    return percentile_svg(_article(), LANES)
+
+
+def _article() -> dict[str, Any]:
+    return _valid(ARTICLE)
+
+
+def _valid(path: Path) -> dict[str, Any]:
+    result = load(path.parent.name)
+    if not result["valid"]:
+        raise ValueError(f"{path} is void: {result['verdict']}")
+    return result
+
+
+def _python_figures(result: Result) -> str:
+    """Each kind of Python function beside a built-in expression, in one sentence of the README's list."""
+    rate = result["settings"]["rate_per_s"]
+    lanes = {lane["title"].removeprefix("real time, "): lane for lane in result["lanes"].values()}
+    told = [
+        f"{_NAMES.sub(_AS_CODE, title)} {ms(lane['p50_ms'])} and {ms(lane['p99_ms'])}" for title, lane in lanes.items()
+    ]
+    said = f"Milliseconds at {count(rate)} records a second, p50 and p99: {', '.join(told[:-1])}, {told[-1]}."
+    return textwrap.fill(said, 120, initial_indent="  ", subsequent_indent="  ")
+
+
+def _figures(result: Result) -> str:
+    """The load in a sentence, the table, the ratios and the picture."""
+    settings, lanes = result["settings"], result["lanes"]
+    said = (
+        f"{settings['rate_per_s']:,.0f} records a second of {settings['payload_bytes']} bytes, from Kafka through a "
+        f"PySpark pipeline to Kafka, on a machine with {result['machine']['cores']} cores that also ran the broker, "
+        "the load and the probe. Milliseconds from the moment a record was due to be sent until an ordinary consumer "
+        "had its result:"
+    )
+    titles = {key: f"**{lanes[key]['title']}**" if key == "realtime" else lanes[key]["title"] for key in LANES}
+    rows = [_row(title, lanes[key]) for key, title in titles.items()]
+    times = {
+        each["percentile"]: f"{each['median']:,.0f} times"
+        for each in result["ratios"]
+        if (each["slow"], each["fast"]) == ("microbatch", "realtime")
+    }
+    ratios = (
+        f"Micro-batch takes {times['p50']} as long as real time at p50, {times['p95']} at p95 "
+        f"and {times['p99']} at p99."
+    )
+    shown = f"![Latency by percentile. {in_words(result, LANES)}]({PICTURE.relative_to(ROOT)})"
+    return "\n".join([*textwrap.wrap(said, 120), "", *HEAD, *rows, "", *textwrap.wrap(ratios, 120), "", shown])
+
+
+def _row(title: str, lane: Mapping[str, Any]) -> str:
+    figures = [ms(lane[key]) for key in ("p50_ms", "p95_ms", "p99_ms", "p999_ms")]
+    return f"| {title} | {' | '.join(figures)} | {lane['samples']:,} | {lane['lost']} |"
+
+
+def results_page() -> str:
+    """Every committed result: where it comes from, and its figures."""
+    head = (
+        "# Results\n\nMeasured with `tailrace bench`, committed with everything that is needed to doubt them: "
+        "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
+        "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
+        "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
+        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings, "
+        "where they were measured); "
+        "there is none where a run is void. "
+        "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
+    )
+    return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)
+
+
+def _section(folder: str, title: str, about: str) -> str:
+    result = load(folder)
+    if "gap" in result:
+        tables = _gap_table(result["gap"]["intervals"])
+    else:
+        tables = "\n".join(_group_table(result, group) for group in groups_of(result))
+    verdict = "" if result["valid"] else "\nVoid: " + "; ".join(result["verdict"]) + "\n"
+    return f"\n## {title}\n\n{about}\n\n{_origin(result)}\n\n{tables}{verdict}"
+
+
+def _origin(result: Result) -> str:
+    machine, settings = result["machine"], result["settings"]
+    parts = [
+        f"`{result['command']}`",
+        f"{result['started'][:10]}",
+        f"commit {result['commit'][:7]}",
+        f"{machine['cpu']}, {machine['cores']} cores, {plain(machine['memory_gib'])} GiB",
+        f"warm-up {plain(settings['warmup_s'])} s",
+        f"window {plain(settings['seconds'])} s",
+        f"{settings['runs']} run{'s' if settings['runs'] != 1 else ''} of each lane",
+        f"took {seconds(result['took_s'])}",
+    ]
+    return ", ".join(parts) + "."
+
+
+def _group_table(result: Result, group: Group) -> str:
+    several = result["settings"]["runs"] > 1
+    compared = ("p50", "p99") if result["ratios"] else ()
+    head = ["", *PERCENTILES, *(f"{name} ratio" for name in compared), "engine cores", "samples"]
+    rows = [
+        [
+            line.label + (f" ({line.fault})" if line.fault else ""),
+            *(_percentile(line, name, several=several) for name in PERCENTILES),
+            *(_ratio(result, line.key, name) for name in compared),
+            _cores(line),
+            count(line.lane["samples"]),
+        ]
+        for line in group.lines
+    ]
+    return f"### {group.title}\n\n" + _table(head, rows)
+
+
+def _percentile(line: Line, name: str, *, several: bool) -> str:
+    key = {"p99.9": "p999_ms"}.get(name, f"{name}_ms")
+    value = line.lane[key]
+    low, high = line.lane["spread"].get(key) or (None, None)
+    if several and value is not None and low is not None:
+        return f"{three_figures(value)} ({three_figures(low)} to {three_figures(high)})"
+    return three_figures(value)
+
+
+def _ratio(result: Result, key: str, percentile: str) -> str:
+    for each in result["ratios"]:
+        if each["slow"] == key and each["percentile"] == percentile:
+            return three_figures(each["median"])
+    return "1" if any(each["fast"] == key for each in result["ratios"]) else ""
+
+
+def _cores(line: Line) -> str:
+    used = [run["resources"]["engine"]["cpu_cores"] for run in line.runs if "engine" in run["resources"]]
+    return f"{median(used):.2f}" if used else ""
+
+
+def _gap_table(intervals: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for each in intervals for name in each["parts_ms"]))
+    head = ["work", "checkpoint every", "pause", "longest", *names, "overhead", "replayed", "silent after a kill"]
+    rows = [
+        [
+            each["work"],
+            f"{each['checkpoint_every_s']} s",
+            three_figures(median(each["pauses_ms"])),
+            three_figures(max(each["pauses_ms"])),
+            *(three_figures(each["parts_ms"].get(name)) for name in names),
+            f"{each['overhead_percent']} %",
+            f"{count(each['replay_records'])} of at most {count(each['replay_bound_records'])}",
+            seconds(each["recovery_s"]),
+        ]
+        for each in intervals
+    ]
+    return _table(head, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,1 @@
+"""Spark's conditions and exceptions as errors in the user's words."""

@@ -1,0 +1,210 @@
+"""A source's records as the DataFrame that the user's function gets: Kafka bytes to columns."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
+
+from tailrace.engine import RECORD, RecordCheck, RecordCounts, read_records
+from tailrace.errors import SchemaInvalid, SchemaMismatch
+from tailrace.frames.names import EVENT_TIME, OFFSET, PARTITION, RAW, TOPIC, quoted
+from tailrace.kafka.client import java_client_options
+from tailrace.kafka.topics import ClientConfig, newest_records
+from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
+
+_LOOK_AT = 20
+_JUDGE_FROM = 5
+"""A single odd record proves nothing; from this many on, a schema that fits none of them is a mistake."""
+
+
+_CONDITION = re.compile(r"\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
+"""What Spark puts around its words for programs."""
+_PLAIN = {
+    "string": StructType([StructField("value", StringType())]),
+    "bytes": StructType([StructField("value", BinaryType())]),
+}
+_METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
+
+
+def record_schema(source: KafkaSource) -> StructType:
+    """The columns in a record of this source.
+
+    Raises:
+        SchemaInvalid: They cannot be understood, or clash with others.
+    """
+    schema = _PLAIN.get(source.format) or _parsed_schema(source)
+    _require_names(source, schema.fieldNames())
+    if source.event_time is not None:
+        _require_timestamp(source, schema)
+    return schema
+
+
+def _require_names(source: KafkaSource, names: Sequence[str]) -> None:
+    """Refuse names that would meet others; to Spark, upper and lower case are the same."""
+    if not names:
+        raise SchemaInvalid(f"the schema of {source.in_words} has no column", fix='schema="id string, ..."')
+    seen = {(source.metadata or "").lower()}
+    for name in names:
+        if name.lower().startswith(RESERVED_PREFIX) or name == source.metadata:
+            what = "which Tailrace would add"
+        elif name.lower() in seen:
+            what = "and another that differs from it in nothing or in case alone"
+        else:
+            seen.add(name.lower())
+            continue
+        raise SchemaInvalid(
+            f"the schema of {source.in_words} has a column {name!r}, {what}",
+            fix="rename that column, or give metadata= another name",
+        )
+
+
+def _require_timestamp(source: KafkaSource, schema: StructType) -> None:
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if not isinstance(kinds.get(source.event_time or ""), TimestampType):
+        raise SchemaInvalid(
+            f"event_time={source.event_time!r} is no timestamp column of {source.in_words}",
+            why=f"its columns are {', '.join(schema.fieldNames())}",
+            fix=f'declare it in the schema: "{source.event_time} timestamp"',
+        )
+
+
+def _parsed_schema(source: KafkaSource) -> StructType:
+    if not isinstance(source.schema, str):
+        if not isinstance(source.schema, StructType):
+            raise SchemaInvalid(
+                f"the schema of {source.in_words} is a {type(source.schema).__name__}",
+                fix='give a DDL string ("id string, amount double") or a StructType',
+            )
+        return source.schema
+    try:
+        parsed = StructType.fromDDL(source.schema)
+    except (ParseException, AnalysisException) as wrong:
+        message = (wrong.getMessage() or str(wrong)).strip().splitlines()
+        raise SchemaInvalid(
+            f"the schema {source.schema!r} cannot be understood",
+            why=_CONDITION.sub("", next((line for line in message if line.strip()), "")).strip(),
+            fix='name columns and types: "id string, amount double, at timestamp"',
+        ) from wrong
+    if not isinstance(parsed, StructType):
+        raise SchemaInvalid(
+            f"the schema {source.schema!r} is a single type, not a list of columns",
+            fix='name columns and types: "id string, amount double, at timestamp"',
+        )
+    return parsed
+
+
+def require_fitting_records(
+    config: ClientConfig, source: KafkaSource, topics: Sequence[str], schema: StructType
+) -> None:
+    """Look at the newest records and refuse a schema that fits none of them.
+
+    Raises:
+        SchemaMismatch: Not one of them is a JSON object with a column of the schema.
+    """
+    if source.format != "json":
+        return
+    columns = set(schema.fieldNames())
+    values = newest_records(config, topics, _LOOK_AT)
+    if len(values) < _JUDGE_FROM:
+        return
+    objects = [found for found in map(_json_object, values) if found is not None]
+    if any(columns & found.keys() for found in objects):
+        return
+    example = sorted(objects[-1])[:8] if objects else None
+    raise SchemaMismatch(
+        f"none of the newest {len(values)} records in {source.in_words} has a column of the schema",
+        why=(
+            f"they have {', '.join(example)}; the schema has {', '.join(schema.fieldNames())}"
+            if example
+            else "they are not JSON objects"
+        )
+        + ": every column would be null",
+        fix="correct schema= in KafkaSource, or the topic",
+    )
+
+
+def source_frame(
+    pipeline: Pipeline,
+    source: KafkaSource,
+    spark: SparkSession,
+    bootstrap_servers: str,
+    bounds: Mapping[str, str] | None,
+) -> tuple[DataFrame, RecordCounts]:
+    """The frame that the user's function gets, and the counts of its good and bad records.
+
+    Below the columns that it shows lie the hidden ones, which lineage needs.
+
+    Args:
+        pipeline: The pipeline, which says what happens to a malformed record.
+        source: One of its sources.
+        spark: The session of this query.
+        bootstrap_servers: The brokers.
+        bounds: The offsets of a batch over what is there, instead of a stream.
+    """
+    schema = record_schema(source)
+    reader = spark.readStream if bounds is None else spark.read
+    raw = (
+        reader.format("kafka")
+        .options(**source.options)
+        .options(**source.subscription)
+        .options(**(source.starting_options if bounds is None else bounds))
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("includeHeaders", source.metadata is not None or pipeline.dead_letter_topic is not None)
+        .load()
+    )
+    checked, counts = read_records(raw, _record_check(pipeline, source, schema, bootstrap_servers))
+    metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
+    hidden = _hidden_columns(pipeline, source) if pipeline.lineage else []
+    whole = checked.select(RECORD, *metadata, *hidden)
+    shown = [F.col(quoted(RECORD) + "." + quoted(name)) for name in schema.fieldNames()]
+    return whole.select(*shown, *([quoted(source.metadata)] if source.metadata is not None else [])), counts
+
+
+def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
+    event_time = F.col("timestamp")
+    if source.event_time is not None:
+        event_time = F.coalesce(F.col(quoted(RECORD) + "." + quoted(source.event_time)), event_time)
+    return [
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
+        event_time.alias(EVENT_TIME),
+        *([F.struct("value", "key", "headers").alias(RAW)] if pipeline.python_errors == "dead-letter" else []),
+    ]
+
+
+def dead_letter_producer(pipeline: Pipeline, bootstrap_servers: str) -> dict[str, str]:
+    """The configuration of the producer of dead letters.
+
+    As Spark makes up its own sink's: the connector then gives both the same producer.
+    """
+    serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
+    return java_client_options(pipeline.sink.options) | {
+        "bootstrap.servers": bootstrap_servers,
+        "key.serializer": serializer,
+        "value.serializer": serializer,
+    }
+
+
+def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:
+    return RecordCheck(
+        source.format,
+        schema.json(),
+        source.json_options,
+        pipeline.malformed,
+        pipeline.name,
+        pipeline.dead_letter_topic,
+        dead_letter_producer(pipeline, bootstrap_servers),
+    )
+
+
+def _json_object(value: bytes) -> dict[str, object] | None:
+    try:
+        found = json.loads(value)
+    except (ValueError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,5 +1,0 @@
-"""The Python half of the engine: the user's functions inside Spark's Python workers."""
-
-from tailrace.functions.half import pickled_half
-
-__all__ = ["pickled_half"]

@@ -1,0 +1,33 @@
+"""A pipeline over a fixed range of its topics, as one batch: what its results are compared with."""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from tailrace.conditions.failures import translate_failure
+from tailrace.engine import clone_session, malformed_in_all, save
+from tailrace.frames.pipeline import pipeline_frame
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.prepare.options import run_options
+from tailrace.prepare.python_functions import carry_functions
+
+
+def run_batch(
+    pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, bounds: Sequence[Mapping[str, str]]
+) -> dict[str, int]:
+    """Read, transform and write once; return the records that could not be read, by reason.
+
+    Args:
+        pipeline: The pipeline.
+        spark: A session; its settings stay as they are.
+        bootstrap_servers: The brokers.
+        bounds: The first and last offsets of each source, in the words of Spark's Kafka source.
+    """
+    own = clone_session(spark)
+    costs = carry_functions(own, pipeline.name, run_options(Mode.MICROBATCH), pipeline, bootstrap_servers)
+    frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None)
+    writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
+    failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
+    if failed is not None:
+        raise translate_failure(pipeline.name, failed)
+    return malformed_in_all(frame.counts)

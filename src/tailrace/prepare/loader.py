@@ -1,0 +1,171 @@
+"""Finding the pipeline that ``FILE``, ``FILE:NAME`` or ``MODULE:NAME`` means."""
+
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from pyspark import cloudpickle
+
+from tailrace.errors import PipelineNotFound
+from tailrace.frames.user_code import is_users, user_code
+from tailrace.pipeline import Pipeline
+from tailrace.spark_session import spark_on_demand
+
+
+def load_pipeline(reference: str) -> Pipeline:
+    """Import the file or module and return the pipeline in it.
+
+    The code runs once. If the load fails, ``sys.path`` and ``sys.modules`` are as before.
+
+    Args:
+        reference: ``file.py``, ``file.py:name`` or ``module:name``.
+
+    Raises:
+        PipelineNotFound: There is no such file, or not exactly one such pipeline in it.
+        UserCodeFailed: The file itself raised an exception.
+    """
+    place, name = _split(reference)
+    if not place.endswith(".py") and "/" not in place:
+        with _restored_on_failure(Path.cwd()):
+            return _pipeline_in(_import_module(place), name, place)
+    folder = Path(place).resolve().parent
+    with _restored_on_failure(folder):
+        pipeline = _pipeline_in(_import_file(Path(place)), name, place)
+    _send_with_functions(folder)
+    return pipeline
+
+
+@contextlib.contextmanager
+def _restored_on_failure(folder: Path) -> Iterator[None]:
+    """Undo what a failed load did to ``sys.path``, and to ``sys.modules`` with the user's modules below a folder.
+
+    Libraries that it imported stay: many cannot be imported twice.
+    """
+    path, modules = list(sys.path), dict(sys.modules)
+    try:
+        yield
+    except BaseException:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if modules.get(name) is not module and _is_users(module, folder):
+                del sys.modules[name]
+        for name, module in modules.items():
+            sys.modules.setdefault(name, module)
+        raise
+
+
+def _is_users(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and is_users(file) and Path(file).resolve().is_relative_to(folder)
+
+
+def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
+    """The pipeline of a name in a module, or the only one.
+
+    Raises:
+        PipelineNotFound: There is not exactly one such pipeline in it.
+    """
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    if name:
+        return _by_name(found, module, name, place)
+    distinct = list({id(pipeline): pipeline for pipeline in found.values()}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    if not distinct:
+        raise PipelineNotFound(
+            f"{place} holds no pipeline",
+            why="none of its module-level names is a tailrace.Pipeline",
+            fix="assign one: pipeline = tr.Pipeline(name=..., source=..., transform=..., sink=...)",
+        )
+    raise PipelineNotFound(
+        f"{place} holds {len(distinct)} pipelines: {', '.join(found)}",
+        fix=f"say which: {place}:{next(iter(found))}",
+    )
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """The file or module, and the name in it, if one is given."""
+    place, colon, name = reference.rpartition(":")
+    return (place, name) if colon and "/" not in name and not name.endswith(".py") else (reference, "")
+
+
+def _by_name(found: dict[str, Pipeline], module: ModuleType, name: str, place: str) -> Pipeline:
+    if name in found:
+        return found[name]
+    if hasattr(module, name):
+        raise PipelineNotFound(
+            f"{name} in {place} is a {type(getattr(module, name)).__name__}, not a Pipeline",
+            fix=f"pipelines there: {', '.join(found) or 'none'}",
+        )
+    raise PipelineNotFound(f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(found) or 'none'}")
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a Python file as a module, with its folder importable, as Python itself does for a script."""
+    if not path.is_file():
+        raise PipelineNotFound(
+            f"there is no file {path}",
+            fix="give the path of a Python file that defines a pipeline, or module:name",
+        )
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(_free_name(path), path)
+    if spec is None or spec.loader is None:
+        raise PipelineNotFound(
+            f"{path} is no Python file", fix="give a .py file that defines a pipeline, or module:name"
+        )
+    module = importlib.util.module_from_spec(spec)
+    # Registered first, as Python does it: what the file imports may import it.
+    sys.modules[spec.name] = module
+    with spark_on_demand(), user_code(f"the file {path}"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _free_name(path: Path) -> str:
+    """The file's own name, with a number if another module has it: that one stays."""
+    stem = path.stem.replace(".", "_")  # a dot would make it a module of a package
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if _is_free(name, path.resolve()))
+
+
+def _is_free(name: str, path: Path) -> bool:
+    if name == "__main__" or name in sys.stdlib_module_names:
+        return False  # a later import of it means Python's own
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name not in sys.modules or (file is not None and Path(file).resolve() == path)
+
+
+def _send_with_functions(folder: Path) -> None:
+    """Let Python functions take along what they use of the modules in a folder: workers cannot import those."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).resolve().parent == folder and name == module.__name__:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _import_module(name: str) -> ModuleType:
+    """Import a module by name, the current folder included."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    missing = PipelineNotFound(
+        f"there is no module {name!r}",
+        fix="give a file (fraud.py), or a module that Python can import (jobs.fraud:pipeline)",
+    )
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise missing
+
+    with spark_on_demand(), user_code(f"the module {name}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as absent:
+            # Only where it is the module itself, or a package it is in; what it imports is the user's affair.
+            if absent.name is not None and (name == absent.name or name.startswith(absent.name + ".")):
+                raise missing from None
+            raise

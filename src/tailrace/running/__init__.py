@@ -1,0 +1,1 @@
+"""Start a prepared query, confirm that it runs, watch it, stop it."""

@@ -1,0 +1,91 @@
+"""A thread that tells when the brokers of a running query stop answering, and when they answer again.
+
+Spark itself waits for a lost broker in silence.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaException
+
+from tailrace.kafka.client import client_config
+from tailrace.kafka.reachable import BrokerPing
+from tailrace.kafka.topics import ClientConfig
+from tailrace.plan.streams import StreamRead, WriterSettings
+
+_ASK_EVERY_S = 5.0
+_ASK_AGAIN_S = 1.0
+_FAILURES = 2
+"""Questions in a row without an answer: one may be lost on a busy machine."""
+_log = logging.getLogger("tailrace")
+
+
+class BrokerWatch:
+    """Asks the brokers at one address every few seconds for as long as a query runs."""
+
+    def __init__(
+        self, name: str, address: str, connect: Callable[[], BrokerPing], has_ended: Callable[[], bool]
+    ) -> None:
+        self._name = name
+        self._address = address
+        self._connect = connect
+        self._has_ended = has_ended
+        self._ended = threading.Event()
+        self._failures = 0
+        self._answered_at = time.monotonic()
+        """At first that of the start, which has asked the same brokers in the same way."""
+        self._thread = threading.Thread(target=self._run, name=f"broker of {name}", daemon=True)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask no more, and log nothing more; a question on its way is not waited for."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        delay = _ASK_EVERY_S
+        try:
+            ping = self._connect()  # held here: it disconnects when the watch ends
+        except KafkaException as failed:
+            _log.warning("query %r: its brokers cannot be watched: %s", self._name, failed)
+            return
+        while not self._ended.wait(delay) and not self._has_ended():
+            answered = ping.ask()
+            if self._ended.is_set():
+                return
+            self.note(answered=answered, now=time.monotonic())
+            delay = _ASK_EVERY_S if answered else _ASK_AGAIN_S
+
+    def note(self, *, answered: bool, now: float) -> None:
+        """Log a change."""
+        if answered:
+            if self._failures >= _FAILURES:
+                silent_s = now - self._answered_at
+                _log.warning(
+                    "query %r: a Kafka broker answers again at %s, after %.0f s",
+                    self._name,
+                    self._address,
+                    silent_s,
+                )
+            self._answered_at = now
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures == _FAILURES:
+            _log.warning("query %r: no Kafka broker answers at %s", self._name, self._address)
+
+
+def broker_configs(reads: Sequence[StreamRead], sink: WriterSettings | None) -> list[ClientConfig]:
+    """Return how to reach the brokers of a query, once for each address; without those that only Spark can reach."""
+    found: dict[str, ClientConfig] = {}
+    for given in (*(read.options for read in reads), *([sink.options] if sink is not None else [])):
+        options = {key.lower(): value for key, value in given.items()}
+        address = options.get("kafka.bootstrap.servers", "")
+        config = client_config(address, options)
+        if address and config is not None:
+            found.setdefault(address, config)
+    return list(found.values())

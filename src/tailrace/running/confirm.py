@@ -1,0 +1,51 @@
+"""See that a real-time query really flows: Spark refuses much of what it refuses only after the start."""
+
+import time
+
+from tailrace import engine
+from tailrace.errors import QueryFailed, QueryRefused, TailraceError
+from tailrace.pipeline import Mode
+from tailrace.running.query import RunningQuery
+
+_TIMEOUT_S = 60.0
+
+
+def confirm(running: RunningQuery) -> None:
+    """Wait until the tasks of a real-time query run and its Python functions are loaded.
+
+    Raises:
+        TailraceError: It ended, or runs otherwise than in real time.
+    """
+    if running.mode is not Mode.REALTIME:
+        return
+    try:
+        _await_tasks(running)
+    except TailraceError:
+        raise
+    except Exception as failed:
+        raise running.unanswered(failed) from failed
+
+
+def _await_tasks(running: RunningQuery) -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not engine.has_running_tasks(running.query):
+        if not running.is_active:
+            running.raise_if_failed()
+            raise QueryFailed(f"query {running.name!r} ended as soon as it was started")
+        if time.monotonic() > deadline:
+            raise QueryFailed(
+                f"query {running.name!r} did not start its tasks within {_TIMEOUT_S:.0f} s",
+                fix="see whether other queries hold Spark's task slots",
+            )
+        time.sleep(0.05)
+    if not engine.runs_in_real_time(running.query):
+        raise QueryRefused(
+            f"query {running.name!r} was started in real time, but Spark does not run it so",
+            why="its running plan has no real-time scan",
+        )
+    # A model that takes minutes to load is no reason to refuse the query.
+    while not running.has_functions_loaded() and time.monotonic() < deadline:
+        if not running.is_active:
+            running.raise_if_failed()
+            raise QueryFailed(f"query {running.name!r} ended while its Python functions were loaded")
+        time.sleep(0.02)

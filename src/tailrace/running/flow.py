@@ -1,0 +1,172 @@
+"""Whether a running real-time query reads every partition.
+
+Spark reports nothing when a task gets no slot: its partition stays unread, batch after batch. That can begin long after
+the start, when a topic gains partitions or another job takes slots.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tailrace.engine import StageTasks
+from tailrace.running.visible_records import VisibleRecords
+
+PATIENCE_S = 10.0
+"""How long tasks may wait for a slot: at a batch boundary, tasks of the old batch still hold some."""
+RECOVERY_S = 120.0
+"""How long they may wait after a task failed: Spark may first have to replace a lost executor."""
+SETTLED_S = 0.5
+"""A stage starts its tasks together: so long after the last one started, a task without a slot waits for one."""
+STILL_S = 30.0
+"""How long a partition may stand still although it has records."""
+TASK_S = 3.0
+"""A batch is evidence against a partition only if its tasks ran this long; Spark's shortest batch lasts 5 s."""
+
+
+class Place(NamedTuple):
+    """A partition of one of the query's sources: two clusters may have topics of the same name."""
+
+    source: int
+    partition: str
+
+
+@dataclass(frozen=True)
+class Starved:
+    """What is not being read."""
+
+    waiting: int
+    """Tasks that wait for a slot."""
+    partitions: tuple[str, ...]
+    """The partitions that stand still although they have records, if known."""
+
+    @property
+    def in_words(self) -> str:
+        """For a person."""
+        if self.partitions:
+            return f"{', '.join(self.partitions)} {'is' if len(self.partitions) == 1 else 'are'} not being read"
+        return (
+            f"{self.waiting} task{'s' if self.waiting != 1 else ''} cannot get a slot, so some partitions are not read"
+        )
+
+
+@dataclass(frozen=True)
+class _Standstill:
+    """A partition that one batch after the other left at the same offset."""
+
+    offset: int
+    since: float | None = None
+    """When the first batch that is evidence was noted."""
+    batches: int = 0
+    """Batches that are evidence."""
+
+    def again(self, now: float) -> "_Standstill":
+        return _Standstill(self.offset, now if self.since is None else self.since, self.batches + 1)
+
+    def is_long(self, now: float) -> bool:
+        """Whether it is no accident: a record that comes at the very end of a batch is read in the next one."""
+        return self.batches > 1 and self.since is not None and now - self.since >= STILL_S
+
+
+class Flow:
+    """What has been seen of a query's tasks and progress."""
+
+    def __init__(self, visible: VisibleRecords) -> None:
+        self._visible = visible
+        self._waiting_since: float | None = None
+        self._starved = 0
+        """Tasks that have waited too long, until all have a slot."""
+        self._retried_at: float | None = None
+        self._batch: int | None = None
+        self._ran_s = 0.0
+        """How long all tasks of the running batch have been seen to run."""
+        self._still: dict[Place, _Standstill] = {}
+        self._unread: tuple[str, ...] = ()
+
+    def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
+        """Return what is starved by now, if anything.
+
+        Args:
+            stages: The running stages.
+            latest: The progress of the last completed batch.
+            now: A monotonic time in seconds.
+        """
+        waiting = sum(stage.waiting for stage in stages) if any(map(_lacks_slots, stages)) else 0
+        self._note_tasks(stages, waiting, now)
+        if latest is not None and latest.get("batchId") != self._batch:
+            self._note_batch(latest, now)
+        if stages and not any(stage.waiting or stage.done for stage in stages):
+            self._ran_s = max(self._ran_s, min(stage.steady_s for stage in stages))
+        if self._waiting_since is None:
+            self._starved = 0
+        elif waiting and now - self._waiting_since >= self._patience_s(now):
+            self._starved = waiting
+        if self._starved:
+            return Starved(self._starved, _names(self._still))
+        return Starved(0, self._unread) if self._unread else None
+
+    def _note_tasks(self, stages: Sequence[StageTasks], waiting: int, now: float) -> None:
+        if any(stage.retrying for stage in stages):
+            self._retried_at = now
+        if waiting:
+            self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        elif stages and not any(stage.waiting or stage.done for stage in stages):
+            # Between two batches no stage runs; at the end of one, tasks that have waited run for a moment.
+            self._waiting_since = None
+
+    def _patience_s(self, now: float) -> float:
+        recovers = self._retried_at is not None and now - self._retried_at < RECOVERY_S
+        return RECOVERY_S if recovers else PATIENCE_S
+
+    def _note_batch(self, progress: Mapping[str, Any], now: float) -> None:
+        self._batch = progress.get("batchId")
+        ran_s, self._ran_s = self._ran_s, 0.0
+        still = {}
+        for place, offset in still_partitions(progress).items():
+            before = self._still.get(place)
+            known = before if before is not None and before.offset == offset else _Standstill(offset)
+            still[place] = known.again(now) if ran_s >= TASK_S else known
+        self._still = still
+        self._unread = _names(self._with_records([place for place, each in still.items() if each.is_long(now)]))
+
+    def _with_records(self, places: Sequence[Place]) -> list[Place]:
+        """Spark's end of a partition counts what no consumer sees, such as the markers of transactions."""
+        found = []
+        for source in sorted({place.source for place in places}):
+            here = [place for place in places if place.source == source]
+            ends = self._visible(source, [place.partition for place in here])
+            found += [place for place in here if self._still[place].offset < ends.get(place.partition, 0)]
+        return found
+
+
+def _lacks_slots(stage: StageTasks) -> bool:
+    """Whether a task of a stage waits for a slot, rather than for the scheduler to start it with the others."""
+    return bool(stage.waiting) and stage.steady_s >= (SETTLED_S if stage.started else PATIENCE_S)
+
+
+def _names(places: Sequence[Place] | Mapping[Place, Any]) -> tuple[str, ...]:
+    return tuple(sorted({place.partition for place in places}))
+
+
+def still_partitions(progress: Mapping[str, Any]) -> dict[Place, int]:
+    """Return the partitions that a batch did not read from although they had more, with their offsets."""
+    found = {}
+    for number, source in enumerate(progress.get("sources", ())):
+        start, end, latest = (_offsets(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
+        for partition, newest in latest.items():
+            read_to = end.get(partition, 0)
+            if read_to < newest and (partition not in end or start.get(partition) == read_to):
+                found[Place(number, partition)] = read_to
+    return found
+
+
+def _offsets(told: Any) -> dict[str, int]:
+    """Offsets by ``topic-partition``; none if the source is not Kafka."""
+    if isinstance(told, str):  # as PySpark returns them
+        try:
+            told = json.loads(told)
+        except ValueError:
+            return {}
+    if not isinstance(told, Mapping) or not all(isinstance(each, Mapping) for each in told.values()):
+        return {}
+    return {f"{topic}-{number}": int(offset) for topic, each in told.items() for number, offset in each.items()}

@@ -1,0 +1,160 @@
+"""A thread that watches the flow of a real-time query for as long as it runs."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.engine import has_jvm_ended, running_stages, runs_in_real_time, unread_partitions
+from tailrace.errors import PartitionsStarved, QueryRefused, TailraceError, counted
+from tailrace.running.flow import Flow, Starved
+from tailrace.running.visible_records import VisibleRecords
+
+_LOOK_EVERY_S = 2.0
+_BLIND_S = 30.0
+"""How long looks may fail before a warning says so: while Spark ends, a few always do."""
+_log = logging.getLogger("tailrace")
+
+
+class FlowWatch:
+    """Looks at a query every two seconds; stops it, or warns, when a partition is not read."""
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        name: str,
+        visible: VisibleRecords,
+        note_progress: Callable[[], None] = lambda: None,
+        *,
+        stops: bool,
+    ) -> None:
+        """Watch a query.
+
+        Args:
+            query: The query.
+            name: Its name.
+            visible: Tells where a consumer's view of partitions ends.
+            note_progress: Called at every look: Spark forgets all but the last hundred batches.
+            stops: Whether to stop the query, or only warn.
+        """
+        self._note_progress = note_progress
+        self._query = query
+        self._name = name
+        self._stops = stops
+        self._flow = Flow(visible)
+        self._unread: tuple[str, ...] = ()
+        self._batch: int | None = None
+        self._blind_since: float | None = None
+        self._said_blind = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
+        self.found = ""
+        """What is not being read right now, in words; or nothing."""
+        self.failed: TailraceError | None = None
+        """Why the query was stopped, or is about to be."""
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_EVERY_S):
+            try:
+                if not self._query.isActive:
+                    return
+                if self.failed is None:
+                    self._look()
+                else:
+                    self._stop()
+                self._blind_since, self._said_blind = None, False
+            except (PySparkException, Py4JError, OSError) as failed:
+                if has_jvm_ended(failed):
+                    return
+                self._note_blind(failed)  # Spark may be ending, or a batch just ended
+            except Exception:  # noqa: BLE001 - a watch must not end silently
+                _log.exception("query %r: its flow could not be checked", self._name)
+
+    def _note_blind(self, failed: Exception) -> None:
+        """Warn once if the query has not been watched for a while."""
+        now = time.monotonic()
+        self._blind_since = now if self._blind_since is None else self._blind_since
+        if not self._said_blind and now - self._blind_since >= _BLIND_S:
+            self._said_blind = True
+            what = "it could not be stopped" if self.failed is not None else "its partitions could not be checked"
+            reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
+            _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
+
+    def _look(self) -> None:
+        self._note_progress()
+        stages, latest = running_stages(self._query), self._latest()
+        if not self._is_real_time(latest):
+            self._stop_for(
+                QueryRefused(
+                    f"query {self._name!r} was started in real time, but Spark does not run it so any more",
+                    why="its running plan has no real-time scan",
+                )
+            )
+            return
+        if any(stage.waiting for stage in stages):
+            # A batch may end between the two calls: then the last result still holds.
+            self._unread = unread_partitions(self._query) or self._unread
+        elif stages:
+            self._unread = ()
+        starved = self._flow.look(stages, latest, time.monotonic())
+        if starved is not None and starved.waiting:
+            starved = replace(starved, partitions=self._unread or starved.partitions)
+        said, self.found = self.found, starved.in_words if starved is not None else ""
+        if starved is None or (said and not self._stops):
+            return
+        if self._stops:
+            self._stop_for(self._error(starved))
+        else:
+            _log.warning("query %r: %s", self._name, starved.in_words)
+
+    def _is_real_time(self, latest: Mapping[str, Any] | None) -> bool:
+        """Return whether the running batch reads continuously: each has its own plan."""
+        batch = latest.get("batchId") if latest is not None else None
+        if batch == self._batch:
+            return True
+        in_real_time = runs_in_real_time(self._query)
+        self._batch = batch
+        return in_real_time
+
+    def _stop_for(self, reason: TailraceError) -> None:
+        """Stop the query; if that fails, the next look tries again."""
+        if self._ended.is_set() or self._query.exception() is not None:
+            return  # it is ending: what Spark says of it is the cause
+        _log.info("stopping query %r: %s", self._name, reason.what)  # whoever waits for it raises the error
+        # First: as soon as the query stops, whoever waits for it asks why.
+        self.failed = reason
+        self._stop()
+
+    def _stop(self) -> None:
+        self._query.stop()
+        self._ended.set()
+
+    def _latest(self) -> Mapping[str, Any] | None:
+        last = self._query.lastProgress
+        return dict(last) if last is not None else None
+
+    def _error(self, starved: Starved) -> PartitionsStarved:
+        if starved.waiting:
+            without = f"{counted(starved.waiting, 'task')} without a slot"
+            why = f"{without}: a topic gained partitions, or another job took slots"
+            fix = "start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns"
+        else:
+            why = "they have records, and batch after batch has read none of them"
+            fix = "start it again; if it happens again, check the broker of those partitions; starved='warn' only warns"
+        return PartitionsStarved(f"query {self._name!r}: {starved.in_words}", why=why, fix=fix)

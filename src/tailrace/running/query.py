@@ -1,0 +1,381 @@
+"""A query that runs: waiting for it, stopping it, and what it said when it ended."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.checkpoint import Checkpoint
+from tailrace.conditions.failures import translate_failure
+from tailrace.engine import (
+    BatchWatch,
+    FunctionCost,
+    FunctionCosts,
+    RecordCounts,
+    failure_text,
+    has_jvm_ended,
+    has_tasks_at_work,
+    malformed_in_all,
+)
+from tailrace.errors import QueryFailed, TailraceError
+from tailrace.kafka.reachable import BrokerPing
+from tailrace.kafka.topics import ClientConfig
+from tailrace.pipeline import Mode
+from tailrace.plan.slots import Slots
+from tailrace.preflight.report import CheckReport
+from tailrace.running.broker_watch import BrokerWatch
+from tailrace.running.flow_watch import FlowWatch
+from tailrace.running.visible_records import VisibleRecords
+
+if TYPE_CHECKING:
+    from tailrace.plan.bound import Bound
+    from tailrace.preflight.finding import Finding
+
+_LOOK_EVERY_S = 0.2
+_COUNTS_TIMEOUT_S = 3.0
+_SPARK_FAILED = (PySparkException, Py4JError, OSError)
+"""What a call to Spark may raise, also if its JVM is gone."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a query did between its start and its end, as far as its completed batches tell."""
+
+    name: str
+    mode: str
+    seconds: float
+    batches: int
+    input_rows: int
+    checkpoint: str
+    malformed: Mapping[str, int]
+    """Records that could not be read, by reason, in the tasks that have ended; one read again counts again."""
+    why_microbatch: tuple[Mapping[str, str], ...] = ()
+    """What was found against real time, where the mode was left to Tailrace."""
+    python: Mapping[str, FunctionCost] = field(default_factory=dict)
+    """What each Python function cost, where the engine ran it."""
+    uncommitted_rows: int = 0
+    """In real time: records read since the last checkpoint, which the next start processes again.
+
+    Known once the query has stopped; 0 for a ``DataStreamWriter``, whose records are not counted.
+    """
+
+
+def jvm_ended(name: str) -> QueryFailed:
+    """Return the error for a query whose JVM is gone."""
+    return QueryFailed(
+        f"Spark's JVM ended while query {name!r} ran",
+        why="the operating system may have killed it for lack of memory",
+        fix="start it again: it goes on from its last checkpoint",
+    )
+
+
+class RunningQuery:
+    """A started query. It holds its checkpoint until it is stopped or has failed."""
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        *,
+        name: str,
+        mode: Mode,
+        checkpoint: Checkpoint,
+        report: CheckReport,
+        counts: Sequence[RecordCounts] = (),
+        costs: FunctionCosts | None = None,
+    ) -> None:
+        self.query = query
+        """PySpark's own handle, for everything that is not here."""
+        self.name = name
+        self.mode = mode
+        self.report = report
+        """What the check before the start had to say."""
+        self.why_microbatch: tuple[Finding, ...] = ()
+        """What was found against real time, where the mode was left to Tailrace."""
+        self._flow: FlowWatch | None = None
+        self._brokers: list[BrokerWatch] = []
+        self.lost_lineage = ""
+        """What of a record's origin its outputs do not carry, in words; or nothing."""
+        self.sink_topic = ""
+        """The topic that it writes to; nothing if each row names one."""
+        self._bound: Bound | None = None
+        self.watch: BatchWatch | None = None
+        """Knows which batch runs, where it is to end by itself."""
+        self._checkpoint = checkpoint
+        self._counts = tuple(counts)
+        self._costs = costs
+        self._last_costs: dict[str, FunctionCost] = {}
+        self._latest: Mapping[str, Any] | None = None
+        self._last_malformed: dict[str, int] = {}
+        self._last_read = 0
+        self._ending: BatchWatch | None = None
+        self._failure: TailraceError | None = None
+        self._failure_raised = False
+        self._started_at = time.monotonic()
+        self._seen_batches: dict[int, int] = {}
+
+    @property
+    def slots(self) -> Slots | None:
+        """The tasks of each stage, where they could be counted."""
+        return self.report.slots
+
+    def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
+        """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
+        self._flow = FlowWatch(self.query, self.name, visible, self._note_progress, stops=starved == "stop")
+        self._flow.start()
+
+    def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
+        """Log, from now on, when the brokers stop answering and when they answer again."""
+        self._brokers = [
+            BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
+            for config in configs
+        ]
+        for watch in self._brokers:
+            watch.start()
+
+    @property
+    def starved(self) -> str:
+        """What is not being read right now, in words; or nothing."""
+        return self._flow.found if self._flow is not None else ""
+
+    def has_functions_loaded(self) -> bool:
+        """Return whether its Python workers are ready for a first record."""
+        return self._costs is None or self._costs.are_loaded(self.query)
+
+    @property
+    def checkpoint(self) -> str:
+        """Where its progress is saved."""
+        return self._checkpoint.location
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return bool(self.query.isActive)
+
+    def end_at(self, bound: "Bound") -> None:
+        """Let it end by itself, after the first checkpoint at or past the bound; ``wait`` sees to it."""
+        self._bound = bound
+
+    def wait(self, timeout_s: float | None = None, stop: threading.Event | None = None) -> bool:
+        """Wait until the query ends, or ``stop`` is set, or time is up; return whether it ended.
+
+        Raises:
+            TailraceError: The query ended with an error.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        stop = stop or threading.Event()
+        while self._still_runs():
+            remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+            if remaining <= 0 or stop.wait(remaining):
+                return False
+        self.raise_if_failed()
+        return True
+
+    def _end_if_done(self) -> None:
+        """End a bounded run at the first checkpoint that has everything in it."""
+        if self._bound is None or self._latest is None or not self._bound.is_reached(self._latest):
+            return
+        if self._bound.alone:
+            self.query.stop()
+            self._bound = None
+        elif self.watch is not None and self.watch.end_after(int(self._latest["batchId"])):
+            # The next batch has begun, perhaps with more that has arrived: what it processes must be saved, too.
+            self._ending = self.watch
+            self._bound = None
+
+    def _still_runs(self) -> bool:
+        """Whether it runs, noting what it has done meanwhile; a bounded run is ended when it is done."""
+        try:
+            self._note_progress()
+            if not self.is_active and (self._ending is None or self._ending.has_ended()):
+                return False
+            self._end_if_done()
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
+        return True
+
+    def raise_if_failed(self) -> None:
+        """Raise what ended the query, if something did, in the user's words."""
+        try:
+            if self.is_active:
+                return
+            failure = self._find_failure()
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
+        if failure is not None:
+            self._settle_counts()
+            self._checkpoint.release()
+            self._failure_raised = True
+            raise failure
+
+    def stop(self) -> RunSummary:
+        """Stop the query and release its checkpoint.
+
+        In real time the records since the last checkpoint were processed but not yet saved as done: the next start
+        processes them again.
+
+        Raises:
+            TailraceError: The query had failed before, and ``wait`` has not raised that yet. Or it could not be
+                stopped: it may still run, so its checkpoint stays locked.
+        """
+        failure = None
+        with contextlib.suppress(*_SPARK_FAILED):
+            # Before the query stops: what Spark reports afterwards may come from the stop itself.
+            failure = self._find_failure()
+            self._note_progress()
+        try:
+            self.query.stop()
+        except _SPARK_FAILED as failed:
+            if has_jvm_ended(failed):
+                failure = self._note_jvm_end(failed)
+            elif self._may_run():
+                raise QueryFailed(
+                    f"query {self.name!r} could not be stopped",
+                    why=_first_line(failed),
+                    fix="call stop() again: the query may still run, so its checkpoint stays locked",
+                ) from failed
+        self._settle_counts()
+        self.python_costs()  # saved while the checkpoint is locked
+        self._checkpoint.release()
+        if failure is not None and not self._failure_raised:
+            self._failure_raised = True
+            raise failure
+        return self.summary()
+
+    def _find_failure(self) -> TailraceError | None:
+        """Return what ended the query, if something did. Whoever asks knows that it has ended, or ends it."""
+        self._end_watches()
+        if self._flow is not None:
+            self._failure = self._failure or self._flow.failed
+        if self._failure is None:
+            text = failure_text(self.query)
+            if text is not None:
+                alternative = self.report.runs_in_microbatch
+                self._failure = translate_failure(self.name, text, self.sink_topic, runs_in_microbatch=alternative)
+        return self._failure
+
+    def _end_watches(self) -> None:
+        for watch in self._brokers:
+            watch.end()
+        if self._flow is not None:
+            self._flow.end()  # it may just be about to say why it stopped the query
+
+    def unanswered(self, failed: Exception) -> TailraceError:
+        """Return the error for a question that Spark did not answer."""
+        if has_jvm_ended(failed):
+            self._end_watches()
+            self._checkpoint.release()
+            self._failure_raised = True
+            return self._note_jvm_end(failed)
+        return QueryFailed(
+            f"Spark did not answer a question about query {self.name!r}",
+            why=_first_line(failed),
+            fix="call stop(): the query may still run, so its checkpoint stays locked",
+        )
+
+    def _note_jvm_end(self, failed: Exception) -> TailraceError:
+        if self._failure is None:
+            self._failure = jvm_ended(self.name)
+            self._failure.__cause__ = failed
+        return self._failure
+
+    def _may_run(self) -> bool:
+        try:
+            return self.is_active
+        except _SPARK_FAILED:
+            return True
+
+    def _has_ended(self) -> bool:
+        try:
+            return not self.is_active
+        except _SPARK_FAILED as failed:
+            return has_jvm_ended(failed)
+
+    def summary(self) -> RunSummary:
+        """What it did so far."""
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._note_progress()
+        return RunSummary(
+            self.name,
+            str(self.mode),
+            round(time.monotonic() - self._started_at, 1),
+            len(self._seen_batches),
+            sum(self._seen_batches.values()),
+            self.checkpoint,
+            self._malformed(),
+            tuple(finding.as_json() for finding in self.why_microbatch),
+            self.python_costs(),
+            self._uncommitted_rows(),
+        )
+
+    def _uncommitted_rows(self) -> int:
+        """Count what tasks have read and no completed batch has in it."""
+        if self.mode is not Mode.REALTIME:
+            return 0
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._last_read = sum(counts.read() for counts in self._counts)
+        return max(0, self._last_read - sum(self._seen_batches.values()))
+
+    def python_costs(self) -> dict[str, FunctionCost]:
+        """What its Python functions cost until a few seconds ago; nothing where Spark itself runs them."""
+        if self._costs is not None:
+            with contextlib.suppress(*_SPARK_FAILED):
+                self._last_costs = self._costs.read()
+                self._checkpoint.save_costs({name: asdict(cost) for name, cost in self._last_costs.items()})
+        return self._last_costs
+
+    def _malformed(self) -> dict[str, int]:
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._last_malformed = malformed_in_all(self._counts)
+        return self._last_malformed
+
+    def _settle_counts(self) -> None:
+        """Wait for the last counts of a stopped query, if Spark still answers."""
+        with contextlib.suppress(*_SPARK_FAILED):
+            self._await_last_counts()
+
+    def _await_last_counts(self) -> None:
+        """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
+        deadline = time.monotonic() + _COUNTS_TIMEOUT_S
+        watched: list[RecordCounts | FunctionCosts] = list(self._counts)
+        if self._costs is not None:
+            watched.append(self._costs)
+        while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for counts in watched:
+            counts.settle()
+            counts.close()
+        if self.watch is not None:
+            self.watch.close()
+
+    def _note_progress(self) -> None:
+        """Remember each completed batch; Spark itself keeps only the last hundred."""
+        for progress in self.query.recentProgress:
+            batch: dict[str, Any] = dict(progress) if isinstance(progress, dict) else progress.__dict__
+            number = batch.get("batchId", batch.get("_batchId"))
+            rows = batch.get("numInputRows", batch.get("_numInputRows", 0))
+            if number is not None:
+                self._seen_batches[int(number)] = int(rows or 0)
+                self._latest = batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
+        if raised is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except Exception as failed:  # noqa: BLE001 - what the block raised must not be replaced
+            raised.add_note(f"while leaving query {self.name!r}: {failed}")
+
+
+def _first_line(failed: Exception) -> str:
+    return next(iter(str(failed).splitlines()), type(failed).__name__)

@@ -1,1 +1,0 @@
-"""From a definition to a running query, and back down in order."""

@@ -1,0 +1,95 @@
+from typing import Any
+
+import pytest
+
+from tailrace.errors import DurationInvalid, OptionRefused
+from tailrace.pipeline import Mode
+from tailrace.prepare.options import RunOptions, parse_mode
+
+MINIMUM = "spark.sql.streaming.realTimeMode.minBatchDuration"
+
+
+@pytest.mark.parametrize(("given", "mode"), [("realtime", Mode.REALTIME), (Mode.MICROBATCH, Mode.MICROBATCH)])
+def test_a_mode_may_be_a_word_or_itself(given: Mode | str, mode: Mode) -> None:
+    assert parse_mode(given) is mode
+
+
+@pytest.mark.parametrize("given", ["", "real-time", "REALTIME", "batch"])
+def test_an_unknown_mode_is_refused_with_the_known_ones(given: str) -> None:
+    with pytest.raises(OptionRefused) as refused:
+        parse_mode(given)
+    assert refused.value.fix == "use 'realtime' or 'microbatch' or 'auto'"
+
+
+def test_each_mode_has_an_interval_of_its_own() -> None:
+    both: dict[str, Any] = {"checkpoint_every": "10s", "trigger_every": "250ms"}
+    assert RunOptions(Mode.REALTIME, **both).interval_ms == 10_000
+    assert RunOptions(Mode.MICROBATCH, **both).interval_ms == 250
+
+
+def test_the_defaults() -> None:
+    assert RunOptions(Mode.REALTIME).interval_ms == 300_000
+    assert RunOptions(Mode.MICROBATCH).interval_ms == 0
+
+
+@pytest.mark.parametrize("interval", ["4999ms", "0s", "soon"])
+def test_an_interval_that_spark_would_refuse_is_refused_before_anything_starts(interval: str) -> None:
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.REALTIME, checkpoint_every=interval)
+
+
+def test_a_lower_bound_of_the_users_own_holds() -> None:
+    assert RunOptions(Mode.REALTIME, checkpoint_every="1s", conf={MINIMUM: "1000ms"}).interval_ms == 1_000
+    with pytest.raises(DurationInvalid, match="10s"):
+        RunOptions(Mode.REALTIME, checkpoint_every="10s", conf={MINIMUM: "20s"})
+
+
+def test_a_lower_bound_may_be_written_as_spark_writes_it() -> None:
+    assert RunOptions(Mode.REALTIME, checkpoint_every="1s", conf={MINIMUM: "1000"}).interval_ms == 1_000
+
+
+def test_a_trigger_that_is_no_duration_is_refused_before_anything_starts() -> None:
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.MICROBATCH, trigger_every="soon")
+
+
+def test_a_run_once_in_real_time_saves_as_often_as_spark_allows_unless_told_otherwise() -> None:
+    assert RunOptions(Mode.REALTIME, once=True).interval_ms == 5_000
+    assert RunOptions(Mode.REALTIME, once=True, checkpoint_every="30s").interval_ms == 30_000
+    assert RunOptions(Mode.REALTIME, checkpoint_every="30s").interval_ms == 30_000
+
+
+@pytest.mark.parametrize(("minimum", "interval_ms"), [("1000", 1_000), ("1s", 1_000), ("2 minutes", 120_000)])
+def test_a_run_once_saves_as_often_as_the_users_own_bound_allows(minimum: str, interval_ms: int) -> None:
+    assert RunOptions(Mode.REALTIME, once=True, conf={MINIMUM: minimum}).interval_ms == interval_ms
+
+
+def test_a_run_once_takes_no_interval_below_the_bound_either() -> None:
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.REALTIME, once=True, checkpoint_every="4s")
+    with pytest.raises(DurationInvalid):
+        RunOptions(Mode.REALTIME, once=True, checkpoint_every="10s", conf={MINIMUM: "20s"})
+
+
+def test_a_bound_above_the_default_interval_asks_for_a_longer_one() -> None:
+    with pytest.raises(DurationInvalid, match="5m"):
+        RunOptions(Mode.REALTIME, conf={MINIMUM: "10m"})
+    assert RunOptions(Mode.REALTIME, checkpoint_every="10m", conf={MINIMUM: "10m"}).interval_ms == 600_000
+
+
+def test_micro_batches_ask_for_no_checkpoint_interval() -> None:
+    assert RunOptions(Mode.MICROBATCH, once=True).interval_ms == 0
+    assert RunOptions(Mode.MICROBATCH, checkpoint_every="1s", trigger_every="2s").interval_ms == 2_000
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_interval_that_is_no_duration_is_refused_in_every_mode(mode: Mode) -> None:
+    for once in (False, True):
+        with pytest.raises(DurationInvalid, match="--checkpoint-every"):
+            RunOptions(mode, checkpoint_every="", once=once)
+
+
+@pytest.mark.parametrize("minimum", ["soon", "-1", ""])
+def test_a_lower_bound_that_is_no_duration_is_refused_by_its_name(minimum: str) -> None:
+    with pytest.raises(DurationInvalid, match=MINIMUM):
+        RunOptions(Mode.REALTIME, once=True, conf={MINIMUM: minimum})

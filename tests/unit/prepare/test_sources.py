@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+
+from tailrace.errors import BrokerUnreachable
+from tailrace.kafka import topics
+from tailrace.kafka.ports import free_ports
+from tailrace.plan.streams import StreamRead
+from tailrace.prepare.sources import SourceTopics, source_topics
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "payments"}
+PATTERN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "pay.*"}
+NO_SPARK: Any = None
+"""None of these gets as far as asking through Spark."""
+
+
+def test_all_partitions_of_all_topics_are_read_at_once() -> None:
+    assert SourceTopics({"payments": 3, "refunds": 2}).total == 5
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        StreamRead("rate", {"rowsPerSecond": "5"}),
+        StreamRead("rate", SERVERS),
+        StreamRead("kafka", {"subscribe": "payments"}),
+        StreamRead("kafka", PATTERN | {"kafka.ssl.truststore.location": "/certs/trust.jks"}),
+        StreamRead("kafka", PATTERN | {"kafka.SASL.jaas.config": "Krb5LoginModule required;"}),
+    ],
+    ids=["other source", "other source with kafka options", "no address", "java trust store", "kerberos"],
+)
+def test_a_source_that_cannot_be_asked_is_none_and_no_broker_is_asked(read: StreamRead) -> None:
+    assert source_topics(read, NO_SPARK) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"SUBSCRIBE": "payments"},
+        {"assign": '{"payments": [0, 1]}'},
+        {"subscribePattern": "pay.*"},
+    ],
+)
+def test_a_kafka_source_is_asked_for_at_its_own_address(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "ASK_TIMEOUT_S", 0.1)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(BrokerUnreachable, match=address):
+        source_topics(StreamRead("kafka", {"Kafka.Bootstrap.Servers": address} | options), NO_SPARK)

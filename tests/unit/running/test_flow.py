@@ -1,0 +1,187 @@
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tailrace.engine import StageTasks
+from tailrace.running.flow import PATIENCE_S, RECOVERY_S, SETTLED_S, STILL_S, TASK_S, Flow, Place, still_partitions
+
+FULL = [StageTasks(4, 4, 0, 0, 60.0)]
+STARVED = [StageTasks(4, 2, 0, 0, 60.0)]
+ALL_STARVED = [StageTasks(4, 0, 0, 0, 60.0)]
+
+
+def made(**ends: int) -> Flow:
+    """A flow whose broker has records up to these offsets; far more than anybody reads if none is given."""
+
+    def visible(source: int, partitions: Sequence[str]) -> Mapping[str, int]:
+        assert source == 0
+        return {each: ends.get(each.replace("-", "_"), 1000) for each in partitions}
+
+    return Flow(visible)
+
+
+def progress(start: Any, end: Any, latest: Any, batch: int = 0) -> dict[str, Any]:
+    """As PySpark hands it over: offsets are texts."""
+    offsets = {"startOffset": start, "endOffset": end, "latestOffset": latest}
+    return {"batchId": batch, "sources": [{name: json.dumps(told) for name, told in offsets.items()}]}
+
+
+def test_tasks_that_all_run_starve_nobody() -> None:
+    flow = made()
+    assert flow.look(FULL, None, 0.0) is None
+    assert flow.look(FULL, None, 100.0) is None
+    assert flow.look([], None, 200.0) is None, "between two batches nothing runs"
+
+
+def test_a_task_may_wait_a_while_for_its_slot_and_no_longer() -> None:
+    flow = made()
+    assert flow.look(STARVED, None, 10.0) is None
+    assert flow.look(STARVED, None, 10.0 + PATIENCE_S - 0.1) is None
+    found = flow.look(STARVED, None, 10.0 + PATIENCE_S)
+    assert found is not None
+    assert found.waiting == 2
+    assert "2 tasks cannot get a slot" in found.in_words
+
+
+def test_a_query_without_any_slot_waits_too() -> None:
+    flow = made()
+    flow.look(ALL_STARVED, None, 0.0)
+    found = flow.look(ALL_STARVED, None, PATIENCE_S)
+    assert found is not None
+    assert found.waiting == 4
+
+
+def test_the_marks_of_a_transaction_are_no_records() -> None:
+    flow = made(in_0=9)
+    ends = {"in": {"0": 9}}
+    for batch in range(4):
+        assert flow.look(FULL, progress(ends, ends, {"in": {"0": 10}}, batch), batch * STILL_S) is None
+
+
+def test_a_wait_that_ended_begins_anew() -> None:
+    flow = made()
+    flow.look(STARVED, None, 0.0)
+    flow.look(FULL, None, PATIENCE_S)
+    assert flow.look(STARVED, None, PATIENCE_S + 1) is None
+
+
+def test_partitions_that_stood_still_are_named() -> None:
+    flow = made()
+    told = progress({"in": {"0": 5, "1": 5}}, {"in": {"0": 9, "1": 5}}, {"in": {"0": 9, "1": 40}})
+    flow.look(STARVED, told, 0.0)
+    found = flow.look(STARVED, told, PATIENCE_S)
+    assert found is not None
+    assert found.in_words == "in-1 is not being read"
+
+
+ENDS = {"in": {"0": 9, "1": 5}}
+
+
+def still(batch: int) -> dict[str, Any]:
+    """A batch that read nothing of the records in a partition."""
+    return progress(ENDS, ENDS, {"in": {"0": 9, "1": 41}}, batch)
+
+
+def test_a_partition_with_records_that_stands_still_is_not_read_whatever_tasks_say() -> None:
+    flow = made()
+    flow.look(FULL, None, 0.0)
+    assert flow.look(FULL, still(3), 100.0) is None, "its records may have come at the very end"
+    assert flow.look(FULL, still(3), 100.0 + STILL_S) is None, "the same batch is no second one"
+    found = flow.look(FULL, still(4), 101.0 + STILL_S)
+    assert found is not None
+    assert (found.waiting, found.partitions) == (0, ("in-1",))
+    read = progress(ENDS, {"in": {"0": 9, "1": 41}}, {"in": {"0": 9, "1": 41}}, batch=5)
+    assert flow.look(FULL, read, 106.0) is None
+
+
+def test_two_batches_within_a_moment_accuse_no_partition() -> None:
+    flow = made()
+    for batch in range(4):
+        assert flow.look(FULL, still(batch), 0.5 * STILL_S * (batch / 4)) is None
+
+
+def test_batches_whose_tasks_hardly_ran_accuse_no_partition() -> None:
+    flow = made()
+    for number in range(200):  # as on a busy machine, with a batch every second
+        running = [StageTasks(4, 4, 0, 0, TASK_S - 0.5)] if number % 2 else []
+        assert flow.look(running, still(number), float(number)) is None
+    flow.look(FULL, still(199), 200.0)
+    flow.look(FULL, still(200), 201.0)
+    assert flow.look(FULL, still(201), 201.0 + STILL_S) is not None, "those that ran longer do"
+
+
+def test_tasks_that_are_about_to_start_do_not_wait() -> None:
+    flow = made()
+    starting = [StageTasks(4, 2, 0, 0, SETTLED_S / 2)]
+    for second in range(60):  # batches of a second, each seen as it starts
+        assert flow.look(starting, None, float(second)) is None
+    submitted = [StageTasks(4, 0, 0, 0, PATIENCE_S / 2)]
+    for second in range(60, 120):
+        assert flow.look(submitted, None, float(second)) is None
+
+
+def test_tasks_of_a_lost_executor_may_wait_until_it_is_replaced() -> None:
+    flow = made()
+    lost = [StageTasks(4, 2, 0, 2, 60.0)]
+    flow.look(lost, None, 0.0)
+    assert flow.look(lost, None, RECOVERY_S - 1) is None
+    assert flow.look(FULL, None, RECOVERY_S) is None
+    flow.look(STARVED, None, RECOVERY_S + 1)
+    assert flow.look(STARVED, None, RECOVERY_S + 2 + PATIENCE_S) is None, "the next batch waits for it, too"
+    flow = made()
+    flow.look(lost, None, 0.0)
+    assert flow.look(lost, None, RECOVERY_S) is not None, "Spark does not recover"
+
+
+def test_partitions_of_the_same_name_on_two_clusters_are_told_apart() -> None:
+    offsets = {name: json.dumps({"in": {"0": 5}}) for name in ("startOffset", "endOffset")}
+    sources = [{**offsets, "latestOffset": json.dumps({"in": {"0": 9}})} for _ in range(2)]
+    asked: list[tuple[int, list[str]]] = []
+
+    def visible(source: int, partitions: Sequence[str]) -> Mapping[str, int]:
+        asked.append((source, list(partitions)))
+        return {"in-0": 5 if source == 0 else 9}  # the first has a marker of a transaction, the second records
+
+    flow = Flow(visible)
+    for batch in range(3):
+        found = flow.look(FULL, {"batchId": batch, "sources": sources}, batch * STILL_S)
+    assert asked == [(0, ["in-0"]), (1, ["in-0"])]
+    assert found is not None
+    assert found.partitions == ("in-0",)
+
+
+def test_the_moment_between_two_batches_does_not_end_a_wait() -> None:
+    flow = made()
+    flow.look(STARVED, None, 0.0)
+    assert flow.look([], None, PATIENCE_S) is None
+    assert flow.look(STARVED, None, PATIENCE_S + 1) is not None
+
+
+def test_tasks_that_have_waited_too_long_are_starved_until_all_have_a_slot() -> None:
+    flow = made()
+    flow.look(STARVED, None, 0.0)
+    found = flow.look(STARVED, None, PATIENCE_S)
+    assert found is not None
+    assert flow.look([], None, PATIENCE_S + 1) == found, "between two batches"
+    assert flow.look([StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == found, "as the next one starts"
+    assert flow.look(FULL, None, PATIENCE_S + 3) is None
+
+
+def test_a_first_batch_that_says_nothing_of_its_start_accuses_nobody() -> None:
+    assert still_partitions(progress(None, {"in": {"0": 0}}, {"in": {"0": 9}})) == {}
+
+
+def test_what_has_nothing_new_does_not_stand_still() -> None:
+    assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 5}}, {"in": {"0": 5}})) == {}
+
+
+def test_a_partition_that_no_batch_has_seen_yet_is_not_read() -> None:
+    assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 9}}, {"in": {"0": 9, "1": 3}})) == {
+        Place(0, "in-1"): 0
+    }
+
+
+def test_sources_other_than_kafka_say_nothing() -> None:
+    assert still_partitions({"sources": [{"startOffset": 5, "endOffset": None, "latestOffset": {"a": 1}}]}) == {}
+    assert still_partitions({"sources": [{"latestOffset": "no offsets"}]}) == {}
+    assert still_partitions({}) == {}
