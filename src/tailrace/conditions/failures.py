@@ -26,7 +26,7 @@ from tailrace.worker.failures import is_librarys, is_users
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
-_OWN_EXCEPTION = re.compile(r"^tailrace\.functions\.failures\.FunctionFailed: ")
+_OWN_EXCEPTION = re.compile(r"^tailrace\.worker\.failures\.FunctionFailed: ")
 _TOO_LARGE_FOR_PRODUCER = re.compile(r"The message is (\d+) bytes when serialized which is larger than (\d+)")
 _OF_WHAT = {"max.request.size": "the producer's", "max.message.bytes": "the topic's"}
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")

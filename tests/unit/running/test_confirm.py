@@ -8,7 +8,7 @@ from tailrace.errors import QueryFailed
 from tailrace.running import query as running
 from tailrace.running.confirm import confirm
 
-from .test_running import FakeCheckpoint, FakeQuery, run
+from .test_query import FakeCheckpoint, FakeQuery, run
 
 
 def test_a_jvm_that_dies_while_a_query_starts_is_told_in_the_users_words(monkeypatch: pytest.MonkeyPatch) -> None:
