@@ -17,7 +17,6 @@ from tailrace.demo.fraud import pipeline as fraud
 from tailrace.demo.lanes import payments_plan, pipeline_lane
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
-from tailrace.pipeline import Mode
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import end_session, session
 
@@ -41,7 +40,9 @@ def main() -> None:
         # The first round of all also compiles both JVMs' hot code; it is measured like the others and not kept.
         for number in range(options.rounds + 1):
             for lane in list(rounds) if number % 2 else list(reversed(rounds)):
-                run = RunOptions(Mode.REALTIME, broker.bootstrap_servers, broker.scratch / f"{lane}-{number}")
+                run = RunOptions(
+                    bootstrap_servers=broker.bootstrap_servers, checkpoint=broker.scratch / f"{lane}-{number}"
+                )
                 here = replace(fraud, lineage=lane == "on")
                 named = (f"{lane}-{number}", PARTITIONS)
                 result = dict(pipeline_lane(plan, client, named, here, run, lambda _: None).as_json())

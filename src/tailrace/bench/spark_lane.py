@@ -78,20 +78,20 @@ def main() -> None:
 def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["StreamingQuery", Callable[[], None]]]:
     from tailrace.pipeline import Mode
     from tailrace.prepare.options import RunOptions
-    from tailrace.running.start import start_pipeline
+    from tailrace.running.start import start_query
     from tailrace.spark_session import end_session
 
     pipeline = _users_pipeline(settings.pipeline, cell) if settings.pipeline else _pipeline_of(settings, cell)
     options = RunOptions(
         Mode(settings.trigger),
-        cell.bootstrap_servers,
-        cell.folder / "checkpoint",
+        bootstrap_servers=cell.bootstrap_servers,
+        checkpoint=cell.folder / "checkpoint",
         checkpoint_every=f"{cell.checkpoint_every_s:g}s",
         trigger_every=f"{cell.trigger_every_ms}ms",
         conf={"spark.ui.enabled": "false", **settings.conf},
     )
     try:
-        with start_pipeline(pipeline, options) as running:
+        with start_query(pipeline, options) as running:
             yield running.query, running.raise_if_failed
     finally:
         end_session()

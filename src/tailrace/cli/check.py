@@ -7,10 +7,11 @@ import typer
 from rich.markup import escape
 
 from tailrace.cli.costs import cost_in_words
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_error, print_json, say
-from tailrace.cli.run import settings_of
+from tailrace.cli.options import takes_run_options
+from tailrace.cli.output import Json, Verbose, console, print_error, print_json, say
 from tailrace.errors import TailraceError
 from tailrace.pipeline import Mode
+from tailrace.prepare.options import RunOptions
 
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
@@ -19,48 +20,24 @@ if TYPE_CHECKING:
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan"}
 
 
+@takes_run_options
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
-    mode: Annotated[Mode, typer.Option(help="The mode to check for.")] = Mode.REALTIME,
-    checkpoint_every: Annotated[
-        str | None, typer.Option(help="Real time: how often progress would be saved.", show_default=False)
-    ] = None,
-    trigger_every: Annotated[str, typer.Option(help="Micro-batch: how often a batch would start.")] = "0ms",
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The checkpoint to go on from; .tailrace/checkpoints/<name>.")
-    ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark would run; this machine, with the slots needed, by default.")
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
-    ] = None,
-    shuffle_partitions: Annotated[int | None, typer.Option(min=1, help="Tasks after each shuffle.")] = None,
+    options: RunOptions,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find out whether a pipeline would run, without starting it; ends with 1 on an error, 2 if it cannot tell."""
-    from tailrace.prepare.check import check_pipeline
+    """Check whether a pipeline would run, without starting it. Exit code 1: it would not; 2: it cannot be checked."""
+    from tailrace.prepare.check import check_query
     from tailrace.prepare.loader import load_pipeline
-    from tailrace.prepare.options import RunOptions
     from tailrace.spark_session import start_jvm_ahead
 
     try:
-        options = RunOptions(
-            mode,
-            bootstrap_servers,
-            checkpoint,
-            checkpoint_every,
-            trigger_every,
-            master,
-            settings_of(conf or [], shuffle_partitions),
-        )
         start_jvm_ahead(options.conf, options.master)
         pipeline = load_pipeline(file)
         with console().status(f"Checking {pipeline.name} ..."):
-            report = check_pipeline(pipeline, options, say)
+            report = check_query(pipeline, options, say)
     except TailraceError as failed:
         print_error(failed)
         if json:
@@ -82,12 +59,14 @@ def print_report(report: "CheckReport") -> None:
     _print_python(report.python)
     if report.checkpoint:
         say(f"progress {report.checkpoint}")
+    for reason in report.why_microbatch:
+        say(f"not in real time: {reason.title} [{reason.code}]")
     for finding in report.findings:
         _print_finding(finding)
     how = "in real time" if report.mode is Mode.REALTIME else "in micro-batches"
     counts = {kind: sum(str(each.severity) == kind for each in report.findings) for kind in _STYLES}
-    told = ", ".join(f"{number} {_plural(kind, number)}" for kind, number in counts.items())
-    say(f"{report.name} {'runs' if report.ok else 'cannot run'} {how}: {told}")
+    total = ", ".join(f"{number} {_plural(kind, number)}" for kind, number in counts.items())
+    say(f"{report.name} {'runs' if report.ok else 'cannot run'} {how}: {total}")
 
 
 def _print_stages(stages: Sequence[int], available: int) -> None:
@@ -104,8 +83,8 @@ def _print_latency(links: "Sequence[Link]") -> None:
     """About what the settings in force make a record wait, and when."""
     kinds = {link.when: [each for each in links if each.when is link.when] for link in links}
     for word, (when, some) in zip(["latency", *[""] * len(kinds)], kinds.items(), strict=False):
-        told = " + ".join(f"{link.name} {link.ms:g}" for link in some)
-        say(f"{word:<8} {when}: about {sum(link.ms for link in some):g} ms ({told})")
+        parts = " + ".join(f"{link.name} {link.ms:g}" for link in some)
+        say(f"{word:<8} {when}: about {sum(link.ms for link in some):g} ms ({parts})")
 
 
 def _print_python(costs: "Mapping[str, Mapping[str, float]]") -> None:

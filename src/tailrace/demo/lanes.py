@@ -9,7 +9,7 @@ from tailrace.latency.lane import LaneResult, lane_result
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions
 from tailrace.running.query import RunningQuery
-from tailrace.running.start import start_pipeline
+from tailrace.running.start import start_query
 from tailrace.traffic.load import Flow
 from tailrace.traffic.makers import Payments
 from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD
@@ -46,7 +46,7 @@ def pipeline_lane(
         sink=replace(pipeline.sink, topic=sink),
     )
     show(Moment("start", 0.0, 0.0, None))
-    with start_pipeline(here, options) as query:
+    with start_query(here, options) as query:
         return _result(measure([plan], client, (source, sink), _Running(query), show)[0], plan)
 
 

@@ -64,10 +64,10 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
                 lane = str(mode)
                 run = RunOptions(
                     mode,
-                    broker.bootstrap_servers,
-                    broker.scratch / lane,
-                    options.checkpoint_every,
-                    options.trigger_every,
+                    bootstrap_servers=broker.bootstrap_servers,
+                    checkpoint=broker.scratch / lane,
+                    checkpoint_every=options.checkpoint_every,
+                    trigger_every=options.trigger_every,
                 )
                 show = partial(screen.show, TITLES[lane])
                 results[lane] = pipeline_lane(plan, client, (lane, options.partitions), pipeline, run, show)

@@ -43,6 +43,7 @@ class CheckReport:
         checkpoint: Which modes may go on from its checkpoint, in words; nothing where it has none yet.
         python: What each Python function of it cost in the last run; nothing where it has not run yet.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
+        why_microbatch: With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch.
     """
 
     name: str
@@ -54,6 +55,7 @@ class CheckReport:
     checkpoint: str = ""
     python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     runs_in_microbatch: bool = True
+    why_microbatch: Sequence[Finding] = ()
 
     @property
     def ok(self) -> bool:
@@ -80,6 +82,7 @@ class CheckReport:
             "checkpoint": self.checkpoint,
             "python": {name: dict(cost) for name, cost in self.python.items()},
             "findings": [finding.as_json() for finding in self.findings],
+            "why_microbatch": [finding.as_json() for finding in self.why_microbatch],
         }
 
 

@@ -1,88 +1,126 @@
-"""How a pipeline is to be run: everything that is not part of its definition."""
+"""The options of a run: one definition for ``tr.start``, ``tr.run``, ``tr.check`` and the commands."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode
 from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms, require_realtime_interval
 
+ModeName = Literal["realtime", "microbatch", "auto"]
+StarvedAction = Literal["stop", "warn"]
 DEFAULT_CHECKPOINT_EVERY = "5m"
-DEFAULT_TRIGGER_EVERY = "0ms"
-DEFAULT_PYTHON_TIMEOUT = "2m"
-AUTO = "auto"
-STARVED = ("stop", "warn")
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
+_DOC_WIDTH = 112
+_PLACEHOLDER = "options: The options of the run."
+"""The line of a docstring that the descriptions of the options replace."""
+
+P = ParamSpec("P")
+What = TypeVar("What")
+Result = TypeVar("Result")
 
 
-def parse_mode(given: Mode | str) -> Mode:
-    """The mode that a user's word means."""
-    try:
-        return Mode(given)
-    except ValueError:
-        words = " or ".join(repr(str(mode)) for mode in (*Mode, AUTO))
-        raise OptionRefused(f"{given!r} is no mode", fix=f"use {words}") from None
-
-
-def run_options(mode: Mode | str, **given: Any) -> "RunOptions":
-    """The choices of a run by a user's words; ``auto`` is real time that may become micro-batch."""
-    if mode == AUTO:
-        return RunOptions(Mode.REALTIME, auto=True, **given)
-    return RunOptions(parse_mode(mode), **given)
+def _help(text: str, metavar: str | None = None) -> dict[str, str | None]:
+    """Describe an option, for the commands and for ``help()``."""
+    return {"help": text, "metavar": metavar}
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One run's choices, already checked.
+    """The options of one run, validated. The description of each field is its documentation."""
 
-    Attributes:
-        mode: Real time or micro-batch.
-        bootstrap_servers: The brokers; None means the environment's or the development broker's.
-        checkpoint: The checkpoint folder; None means ``.tailrace/checkpoints/<name>``.
-        checkpoint_every: Real time: how often progress is saved. Records never wait for it. None means every 5 minutes;
-            in a bounded run, which can end only at such a moment, as often as Spark allows.
-        trigger_every: Micro-batch: how often a batch starts; 0 means as soon as the last one is done.
-        master: Where Spark runs, if a session has to be made.
-        conf: Spark settings of the user's.
-        once: Whether to process what is there now and end.
-        starved: Real time: ``stop`` with an error where a partition is not read any more, or ``warn``.
-        python_timeout: How long a Python function may take over the rows it was given before its worker is replaced.
-        auto: Whether micro-batch will do where the check finds something against real time.
-    """
-
-    mode: Mode
-    bootstrap_servers: str | None = None
-    checkpoint: str | Path | None = None
-    checkpoint_every: str | None = None
-    trigger_every: str = DEFAULT_TRIGGER_EVERY
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    once: bool = False
-    starved: str = "stop"
-    python_timeout: str = DEFAULT_PYTHON_TIMEOUT
-    auto: bool = False
+    mode: Mode | ModeName = field(
+        default="realtime",
+        metadata=_help("The mode; auto means real time, or micro-batch if the check finds an error in real time."),
+    )
+    _: KW_ONLY
+    bootstrap_servers: str | None = field(
+        default=None,
+        metadata=_help(
+            "The Kafka brokers. Default: TAILRACE_BOOTSTRAP_SERVERS, then the running development broker.", "HOST:PORT"
+        ),
+    )
+    checkpoint: str | Path | None = field(
+        default=None, metadata=_help("The checkpoint folder. Default: .tailrace/checkpoints/<name>.", "DIR")
+    )
+    checkpoint_every: str | None = field(
+        default=None,
+        metadata=_help(
+            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m; with --once "
+            "as often as Spark allows.",
+            "DURATION",
+        ),
+    )
+    trigger_every: str = field(
+        default="0ms",
+        metadata=_help(
+            "Micro-batch: how often a batch starts; 0ms starts one as soon as the last one ends.", "DURATION"
+        ),
+    )
+    master: str | None = field(
+        default=None,
+        metadata=_help(
+            "The Spark master, if no Spark is running yet. Default: this machine, with the slots needed.", "URL"
+        ),
+    )
+    conf: Mapping[str, str] = field(
+        default_factory=dict, metadata=_help("Spark settings; they win over Tailrace's own.", "KEY=VALUE")
+    )
+    once: bool = field(
+        default=False,
+        metadata=_help(
+            "Process what is in the topics now, then end. Without a checkpoint, start at the beginning of the topics."
+        ),
+    )
+    starved: StarvedAction = field(
+        default="stop",
+        metadata=_help("Real time: if a partition is no longer read, stop with an error or log a warning."),
+    )
+    python_timeout: str = field(
+        default="2m",
+        metadata=_help("How long one call of a Python function may take before its worker is replaced.", "DURATION"),
+    )
 
     def __post_init__(self) -> None:
-        if self.starved not in STARVED:
-            raise OptionRefused(f"starved={self.starved!r} is not known", fix=f"one of: {', '.join(STARVED)}")
+        _require_choice("mode", str(self.mode), get_args(ModeName))
+        _require_choice("starved", self.starved, get_args(StarvedAction))
+        object.__setattr__(self, "conf", dict(self.conf or {}))
         parse_duration_ms(self.trigger_every, "--trigger-every")
         if self.python_timeout_ms <= 0:
             raise OptionRefused("--python-timeout 0 would end every worker at once", fix="--python-timeout 2m")
         if self.checkpoint_every is not None:
             parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
-        if self.mode is Mode.REALTIME:
+        if self.realtime:
             require_realtime_interval(self.interval_ms, self._shortest_ms)
 
+    @property
+    def auto(self) -> bool:
+        """Whether micro-batch is used if the check finds an error in real time."""
+        return self.mode == "auto"
+
+    @property
+    def planned_mode(self) -> Mode:
+        """The mode to plan for; ``auto`` plans for real time first."""
+        return Mode.MICROBATCH if self.mode == Mode.MICROBATCH else Mode.REALTIME
+
+    @property
+    def realtime(self) -> bool:
+        """Whether to plan for real time."""
+        return self.planned_mode is Mode.REALTIME
+
     def in_microbatch(self) -> "RunOptions":
-        """The same in micro-batch."""
-        return replace(self, mode=Mode.MICROBATCH, auto=False)
+        """Return the same options in micro-batch."""
+        return replace(self, mode=Mode.MICROBATCH)
 
     @property
     def interval_ms(self) -> int:
-        """The trigger's duration: a checkpoint interval in real time, the time between batches in micro-batch."""
-        if self.mode is Mode.REALTIME:
+        """The trigger's interval: between checkpoints in real time, between batch starts in micro-batch."""
+        if self.realtime:
             if self.once and self.checkpoint_every is None:
                 return self._shortest_ms
             return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
@@ -90,7 +128,7 @@ class RunOptions:
 
     @property
     def python_timeout_ms(self) -> int:
-        """How long a Python function may take over the rows it was given."""
+        """How long one call of a Python function may take."""
         return parse_duration_ms(self.python_timeout, "--python-timeout")
 
     @property
@@ -99,3 +137,45 @@ class RunOptions:
         minimum = self.conf.get(_MINIMUM_KEY, str(REALTIME_MINIMUM_MS))
         # Spark reads a bare number as milliseconds.
         return parse_duration_ms(f"{minimum}ms" if minimum.isdigit() else minimum, _MINIMUM_KEY)
+
+
+def takes_options(
+    make: Callable[P, RunOptions],
+) -> Callable[[Callable[[What, RunOptions], Result]], Callable[Concatenate[What, P], Result]]:
+    """Let a function of a target and options take each option as an argument.
+
+    Editors and type checkers see the arguments of :class:`RunOptions`; so does ``help()``.
+    """
+
+    def decorate(function: Callable[[What, RunOptions], Result]) -> Callable[Concatenate[What, P], Result]:
+        @functools.wraps(function)
+        def with_arguments(what: What, *args: P.args, **kwargs: P.kwargs) -> Result:
+            return function(what, make(*args, **kwargs))
+
+        signature = inspect.signature(function)
+        what, *_ = signature.parameters.values()
+        options = inspect.signature(make).parameters.values()
+        with_arguments.__signature__ = signature.replace(parameters=[what, *options])  # type: ignore[attr-defined]
+        with_arguments.__doc__ = (inspect.getdoc(function) or "").replace(_PLACEHOLDER, _documentation())
+        return cast("Callable[Concatenate[What, P], Result]", with_arguments)
+
+    return decorate
+
+
+def option_fields() -> list[Field[Any]]:
+    """Return the fields of :class:`RunOptions`, in their order; each has ``help`` and ``metavar`` in its metadata."""
+    return [each for each in fields(RunOptions) if each.init]
+
+
+def _documentation() -> str:
+    lines = [
+        textwrap.fill(f"{each.name}: {each.metadata['help']}", _DOC_WIDTH, subsequent_indent="    ")
+        for each in option_fields()
+    ]
+    return textwrap.indent("\n".join(lines), "    ").lstrip()
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        allowed = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+        raise OptionRefused(f"invalid {name}={value!r}", fix=f"use {allowed}")

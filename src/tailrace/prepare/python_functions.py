@@ -17,7 +17,7 @@ def carry_functions(
     In micro-batch Spark's own operators run them, unless the pipeline wants dead letters of what fails: they make none.
     """
     box = _dead_letters(pipeline, bootstrap_servers)
-    if not carries_functions(options.mode, pipeline):
+    if not carries_functions(options.planned_mode, pipeline):
         return None
     return engine.carry_python(
         own, query, pickled_half(), limit_ms=options.python_timeout_ms, dead_letters=box, always=box is not None

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint
 from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
-from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_jvm import is_local
@@ -74,7 +73,7 @@ def query_session(
         _choose(own, key, value)
     chosen = engine.explicit_settings(own)
     local = checkpoint.path is not None and is_local(chosen)
-    soft = query_settings(realtime=options.mode is Mode.REALTIME, local=local)
+    soft = query_settings(realtime=options.realtime, local=local)
     shuffle_partitions = _shuffle_partitions(options, chosen, checkpoint) or source_partitions
     if shuffle_partitions is not None:
         own.conf.set(SHUFFLE_PARTITIONS, str(shuffle_partitions))

@@ -96,14 +96,12 @@ class RunningQuery:
         self.mode = mode
         self.report = report
         """What the check before the start had to say."""
-        self.why_microbatch: tuple[Finding, ...] = ()
-        """What was found against real time, where the mode was left to Tailrace."""
         self._flow: FlowWatch | None = None
         self._brokers: list[BrokerWatch] = []
         self.lost_lineage = ""
-        """What of a record's origin its outputs do not carry, in words; or nothing."""
+        """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
         self.sink_topic = ""
-        """The topic that it writes to; nothing if each row names one."""
+        """The topic that it writes to; empty if each row names one."""
         self._bound: Bound | None = None
         self.watch: BatchWatch | None = None
         """Knows which batch runs, where it is to end by itself."""
@@ -124,6 +122,11 @@ class RunningQuery:
     def slots(self) -> Slots | None:
         """The tasks of each stage, where they could be counted."""
         return self.report.slots
+
+    @property
+    def why_microbatch(self) -> "Sequence[Finding]":
+        """With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch."""
+        return self.report.why_microbatch
 
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""

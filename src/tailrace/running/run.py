@@ -1,33 +1,24 @@
-"""Running a query until it ends or is told to end."""
+"""Run a query until it ends or a signal stops it."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace.pipeline import Mode, Pipeline
-from tailrace.prepare.options import DEFAULT_TRIGGER_EVERY
-from tailrace.running.query import RunSummary
+from tailrace.pipeline import Pipeline
+from tailrace.prepare.options import RunOptions, takes_options
+from tailrace.prepare.target import Announce
+from tailrace.running.query import RunningQuery, RunSummary
 from tailrace.running.signals import stop_on_signals
-from tailrace.running.start import start
+from tailrace.running.start import start_query
 
 
-def run(  # noqa: PLR0913 - one argument per choice of a user's
-    what: Pipeline | DataStreamWriter,
-    mode: Mode | str = Mode.REALTIME,
-    *,
-    bootstrap_servers: str | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: str | None = None,
-    trigger_every: str = DEFAULT_TRIGGER_EVERY,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    once: bool = False,
-    starved: str = "stop",
-) -> RunSummary:
-    """Start a query as :func:`tailrace.start` does and wait until it ends, or Ctrl-C or SIGTERM stops it.
+@takes_options(RunOptions)
+def run(what: Pipeline | DataStreamWriter, options: RunOptions) -> RunSummary:
+    """Start a query like :func:`tailrace.start` and wait until it ends, or Ctrl-C or SIGTERM stops it.
 
-    With ``once`` it ends by itself, when everything that was in the topics at its start has been processed.
+    Args:
+        what: A :class:`Pipeline`, or a ``DataStreamWriter`` (``df.writeStream.format("kafka")...``).
+        options: The options of the run.
 
     Returns:
         What it did.
@@ -35,18 +26,28 @@ def run(  # noqa: PLR0913 - one argument per choice of a user's
     Raises:
         TailraceError: It cannot run, or it failed.
     """
-    running = start(
-        what,
-        mode,
-        bootstrap_servers=bootstrap_servers,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        trigger_every=trigger_every,
-        master=master,
-        conf=conf,
-        once=once,
-        starved=starved,
-    )
+    summary, _ = run_query(what, options)
+    return summary
+
+
+def run_query(
+    what: Pipeline | DataStreamWriter,
+    options: RunOptions,
+    *,
+    announce: Announce | None = None,
+    on_start: Callable[[RunningQuery], None] | None = None,
+) -> tuple[RunSummary, bool]:
+    """Run a query; return what it did, and whether it ended by itself.
+
+    Args:
+        what: The pipeline or writer.
+        options: The options of the run.
+        announce: Receives one line for each step that takes long or creates something.
+        on_start: Called once the query runs.
+    """
+    running = start_query(what, options, announce)
     with stop_on_signals() as stop, running:
-        running.wait(stop=stop)
-    return running.summary()
+        if on_start is not None:
+            on_start(running)
+        done = running.wait(stop=stop)
+        return running.stop(), done

@@ -9,7 +9,7 @@ from tailrace.errors import OptionRefused
 from tailrace.pipeline import KafkaSink, Mode, Pipeline
 from tailrace.prepare.batch import run_batch
 from tailrace.prepare.options import RunOptions
-from tailrace.running.start import start_pipeline
+from tailrace.running.start import start_query
 from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, shared_bench, without_security
 from tailrace.testing.output import Output
 from tailrace.testing.rows import MODES, Record, Row, steps
@@ -133,8 +133,10 @@ def _run_stream(
     malformed: Counter[str] = Counter()
     for part in parts:
         bench.send(part)
-        options = RunOptions(mode, bench.broker.bootstrap_servers, folder, conf=_CONF, once=True)
-        with start_pipeline(pipeline, options, private=True) as running:
+        options = RunOptions(
+            mode, bootstrap_servers=bench.broker.bootstrap_servers, checkpoint=folder, conf=_CONF, once=True
+        )
+        with start_query(pipeline, options, private=True) as running:
             if not running.wait(timeout_s):
                 raise TimeoutError(f"pipeline {pipeline.name!r} did not process all rows within {timeout_s:g} s")
             summary = running.stop()

@@ -28,7 +28,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tupl
     )
     monkeypatch.delitem(sys.modules, "cli_check", raising=False)
     report = CheckReport("fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode")
-    monkeypatch.setattr("tailrace.prepare.check.check_pipeline", lambda *_: report)
+    monkeypatch.setattr("tailrace.prepare.check.check_query", lambda *_: report)
     return _run(["check", "cli_check.py", *arguments])
 
 
@@ -94,6 +94,6 @@ def test_a_machine_that_lacks_something_cannot_check(capsys: Capture, monkeypatc
         'tr.KafkaSink("out"))\n'
     )
     monkeypatch.delitem(sys.modules, "cli_check", raising=False)
-    monkeypatch.setattr("tailrace.prepare.check.check_pipeline", fail)
+    monkeypatch.setattr("tailrace.prepare.check.check_query", fail)
     assert _run(["check", "cli_check.py"]) == 2
     assert "no Java was found" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def run_fake(
         f"tr.KafkaSink({sink}){more})\n"
     )
     monkeypatch.delitem(sys.modules, "cli_run", raising=False)
-    monkeypatch.setattr("tailrace.running.start.start_pipeline", fake.start)
+    monkeypatch.setattr("tailrace.running.start.start_query", fake.start)
     assert _run(["run", "cli_run.py", *arguments]) == 0
     assert fake.options is not None
     return fake.options

@@ -33,7 +33,7 @@ class Scene:
         self.stopped = False
         monkeypatch.setattr(lanes, "create_topic", lambda _client, name, _partitions: self.topics.append(name))
         monkeypatch.setattr(lanes, "measure", self._measure)
-        monkeypatch.setattr(lanes, "start_pipeline", self._start)
+        monkeypatch.setattr(lanes, "start_query", self._start)
 
     def _measure(
         self, _plans: list[Plan], _client: Any, topics: tuple[str, str], engine: Any, _show: Any

@@ -1,0 +1,78 @@
+"""The options of ``run`` and ``check``, made from :class:`RunOptions`: the commands and the functions share them."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from tailrace.errors import OptionRefused
+from tailrace.prepare.options import ModeName, RunOptions, option_fields
+from tailrace.tuning import SHUFFLE_PARTITIONS
+
+_SHUFFLE_PARTITIONS = inspect.Parameter(
+    "shuffle_partitions",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        int | None, typer.Option(min=1, help="Tasks after each shuffle. Default: the partitions of the source.")
+    ],
+)
+
+
+def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command with an argument ``options`` take each field of :class:`RunOptions` as an option."""
+    parameters = dict(inspect.signature(command).parameters)
+    parameters.pop("options")
+    names = [each.name for each in option_fields()]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        settings = settings_of(given.pop("conf") or [], given.pop("shuffle_partitions"))
+        chosen = {name: given.pop(name) for name in names if name != "conf"}
+        command(**given, options=RunOptions(**chosen, conf=settings))
+
+    file, *flags = parameters.values()
+    options = [*map(_parameter, option_fields()), _SHUFFLE_PARTITIONS]
+    signature = inspect.Signature([file, *options, *flags])
+    with_options.__signature__ = signature  # type: ignore[attr-defined]
+    with_options.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return with_options
+
+
+def settings_of(pairs: list[str], shuffle_partitions: int | None) -> dict[str, str]:
+    """Return the Spark settings that ``--conf`` and ``--shuffle-partitions`` name."""
+    settings = {} if shuffle_partitions is None else {SHUFFLE_PARTITIONS: str(shuffle_partitions)}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise OptionRefused(f"--conf {pair!r} is not a setting", fix="write it as --conf spark.some.key=value")
+        settings[key] = value
+    return settings
+
+
+def _parameter(field: Field[Any]) -> inspect.Parameter:
+    """Return an option of a command for a field."""
+    flag = "--" + field.name.replace("_", "-")
+    default = None if field.default is MISSING else field.default
+    option = typer.Option(
+        default,
+        flag,
+        help=field.metadata["help"],
+        metavar=field.metadata["metavar"],
+        show_default=default not in (None, False),
+    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=option, annotation=_command_type(field.name))
+
+
+def _command_type(name: str) -> Any:
+    """Return the type that a command line has for a field."""
+    if name == "mode":
+        return ModeName
+    if name == "conf":
+        return list[str] | None
+    hint = get_type_hints(RunOptions)[name]
+    return str | None if type(None) in get_args(hint) else hint  # a path is text on a command line

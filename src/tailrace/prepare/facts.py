@@ -1,0 +1,108 @@
+"""Gather the facts about a built query: everything that the checks look at."""
+
+import time
+
+from pyspark.sql import SparkSession
+
+from tailrace import engine
+from tailrace.checkpoint import Checkpoint, Owner
+from tailrace.errors import CheckpointError
+from tailrace.plan.slots import Capacity, Slots, count_slots
+from tailrace.preflight.query import Query, Saved
+from tailrace.prepare.endpoint import UNKNOWN_TOPIC
+from tailrace.prepare.options import RunOptions
+from tailrace.prepare.target import BuiltQuery, Target
+
+_TASKS_END_S = 3.0
+"""How long the tasks of a stopped query may take to end."""
+
+
+def gather_facts(
+    target: Target,
+    built: BuiltQuery,
+    own: SparkSession,
+    options: RunOptions,
+    saved: Saved | None,
+    *,
+    reachable: bool = True,
+) -> Query:
+    """Return everything that a check may ask about a query.
+
+    Args:
+        target: What is prepared; its brokers have been asked.
+        built: Its query.
+        own: The query's session.
+        options: The options of the run.
+        saved: What its checkpoint says.
+        reachable: Whether its brokers answer; if not, they are not waited for again.
+    """
+    sink = engine.writer_settings(built.writer) if built.writer is not None else None
+    reads = tuple(engine.stream_reads(built.frame))
+    partitions = target.partitions
+    examined = engine.examine(
+        built.frame,
+        output_mode=sink.output_mode if sink is not None else "update",
+        microbatch_mode=built.microbatch_output,
+        interval_ms=options.interval_ms if options.realtime else 0,
+        sink=sink,
+        ask=options.realtime and reachable and partitions is not None,
+        starts=saved.offsets if saved is not None and len(saved.offsets) == len(reads) else (),
+    )
+    plan = examined.plan
+    slots = count_slots(plan, partitions) if plan is not None and partitions is not None else None
+    sink_facts = target.sink_facts() if reachable else UNKNOWN_TOPIC
+    return Query(
+        built.name,
+        options.planned_mode,
+        options.interval_ms,
+        plan=plan,
+        refusals=examined.refusals,
+        tasks=examined.tasks,
+        windows_s=examined.windows_s,
+        calls=examined.calls,
+        pivots=examined.pivots,
+        runs_in_microbatch=examined.microbatch,
+        reads=reads,
+        slots=slots,
+        capacity=_capacity(own, slots) if options.realtime else engine.capacity(own),
+        master=own.sparkContext.master or "",
+        settings=engine.explicit_settings(own) | dict(options.conf),
+        sink=sink,
+        sink_topic_settings=sink_facts.settings,
+        sink_replicas=sink_facts.replicas,
+        saved=saved,
+        rights_unknown=tuple(sorted(target.rights_unknown)),
+    )
+
+
+def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved:
+    """Return what a checkpoint says, without changing it; without an owner it belongs to this query.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    try:
+        return Saved(
+            checkpoint.location,
+            checkpoint.commit_format() or 0,
+            checkpoint.pinned_shuffle_partitions(),
+            checkpoint.other_owner(owner) if owner is not None else "",
+            checkpoint.saved_offsets(),
+            checkpoint.saved_costs(),
+        )
+    except OSError as refused:
+        raise CheckpointError(
+            f"the checkpoint {checkpoint.location} cannot be read",
+            why=refused.strerror or str(refused),
+            fix="give this user the right to read it, or choose another: --checkpoint DIR",
+        ) from refused
+
+
+def _capacity(own: SparkSession, slots: Slots | None) -> Capacity:
+    """Return Spark's task slots; if tasks of a query that was just stopped hold too many, wait for them."""
+    deadline = time.monotonic() + _TASKS_END_S
+    capacity = engine.capacity(own)
+    while slots is not None and capacity.free < slots.required <= capacity.slots and time.monotonic() < deadline:
+        time.sleep(0.1)
+        capacity = engine.capacity(own)
+    return capacity

@@ -1,0 +1,254 @@
+"""A ``tr.Pipeline`` as a target: its topics, its session, its query."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace import engine
+from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.conditions.failures import translate_failure
+from tailrace.errors import KafkaError, OptionRefused, TopicMissing
+from tailrace.frames.pipeline import pipeline_frame
+from tailrace.frames.source import record_schema, require_fitting_records
+from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+from tailrace.kafka.failures import user_of
+from tailrace.kafka.rights import WRITE
+from tailrace.kafka.topics import TopicFacts, first_missing_partitions
+from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.plan.bound import Bound
+from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
+from tailrace.prepare.findings import Findings
+from tailrace.prepare.options import RunOptions
+from tailrace.prepare.python_functions import carry_functions
+from tailrace.prepare.query_session import spark_for
+from tailrace.prepare.target import Announce, BuiltQuery
+from tailrace.prepare.topics import QueryTopics, SourceTopics, source_topics
+from tailrace.spark_session import start_jvm_ahead
+
+_WITHOUT_DEAD_LETTERS = "name another topic with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'"
+
+
+class PipelineTarget:
+    """A pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        options: The options of the run.
+        private: Whether the topics belong to a test: nobody else writes to them, and records that fit no schema are
+            there on purpose.
+    """
+
+    def __init__(self, pipeline: Pipeline, options: RunOptions, *, private: bool = False) -> None:
+        self.pipeline = from_the_beginning(pipeline) if options.once else pipeline
+        self.name = pipeline.name
+        self.rights_unknown: set[str] = set()
+        self._private = private
+        self._servers = resolve_bootstrap_servers(options.bootstrap_servers)
+        self._topics = QueryTopics((None,) * len(self.pipeline.sources))
+        self._sink_facts: TopicFacts | None = None
+        self._spark: SparkSession | None = None
+        self._missing: str | None = None
+        """The dead-letter topic, if it has to be created."""
+
+    def refusal(self, options: RunOptions) -> OptionRefused | None:
+        """Refuse a bounded run in real time if only Spark can connect: nobody can tell where the topics end."""
+        if not (options.once and options.realtime) or all(each.config is not None for each in self._sources):
+            return None
+        return OptionRefused(
+            f"pipeline {self.name!r} cannot run once in real time",
+            why="with a Java key store only Spark can connect, so Tailrace cannot ask where the topics end",
+            fix="--mode microbatch",
+        )
+
+    def look_up(self, options: RunOptions, findings: Findings) -> None:
+        """Ask for the topics of sink and sources; the JVM starts meanwhile."""
+        start_jvm_ahead(options.conf, options.master)
+        if self._sink.config is not None:
+            findings.ask_broker(self._require_sink)
+        if all(each.config is not None for each in self._sources):
+            findings.ask_broker(self._require_sources)
+
+    def checkpoint(self, options: RunOptions, _findings: Findings) -> Checkpoint:
+        """Return the checkpoint that the options name, or the pipeline's own."""
+        return Checkpoint(options.checkpoint or default_location(self.name))
+
+    @property
+    def owner(self) -> Owner:
+        """The pipeline, by the topics that exist, or else by those that it names."""
+        named = {name for source in self.pipeline.sources for name in source.topic_names}
+        return Owner(self.name, self._topics.names or tuple(sorted(named)), self.pipeline.sink.in_words)
+
+    @property
+    def partitions(self) -> int | None:
+        """The partitions of all its sources; None if they are unknown."""
+        return self._topics.total
+
+    def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:
+        """Return the running session, or start one."""
+        return spark_for(options, self.partitions, announce)
+
+    def look_up_by(self, spark: SparkSession, findings: Findings, checkpoint: Checkpoint) -> None:
+        """Ask through Spark if only Spark can connect; look at dead letters and at the newest records."""
+        self._spark = spark
+        if self._sink.config is None:
+            findings.ask_broker(self._require_sink)
+        if self.partitions is None and any(each.config is None for each in self._sources):
+            findings.ask_broker(self._require_sources)
+        findings.ask_broker(self._require_dead_letters)
+        if not self._private and checkpoint.is_fresh() and self._topics.known:
+            # Later it is too late: records that do not fit go where the pipeline says.
+            findings.ask_broker(self._require_fitting_records)
+
+    def sink_facts(self) -> TopicFacts:
+        """Return what the broker tells of the sink's topic; it is asked once."""
+        if self._sink_facts is None:
+            topic = self.pipeline.sink.topic
+            self._sink_facts = self._sink.facts(topic) if topic is not None else UNKNOWN_TOPIC
+        return self._sink_facts
+
+    def create_topics(self, announce: Announce | None) -> None:
+        """Create the dead-letter topic, if it is missing.
+
+        Raises:
+            KafkaError: It cannot be created, or not be written to.
+        """
+        topic = self._missing
+        if topic is None:
+            return
+        with self._about_dead_letters(topic):
+            created = self._sink.create(topic)
+        if created and announce is not None:
+            announce(f"Created the topic {topic} for records that cannot be read.")
+        self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+
+    def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
+        """Call the pipeline's function; its plan nodes remember the user's lines."""
+        costs = carry_functions(own, self.name, options, self.pipeline, self._servers)
+        try:
+            with engine.recorded_lines(own):
+                frame = pipeline_frame(
+                    self.pipeline,
+                    own,
+                    self._servers,
+                    carries_python=costs is not None,
+                    topic_limit=self._sink_limit(),
+                )
+        except PySparkException as refused:
+            raise translate_failure(self.name, str(refused)) from refused
+        sink = self.pipeline.sink
+        writer = frame.rows.writeStream.format("kafka").options(**sink.options).options(**sink.destination)
+        writer = writer.option(SERVERS, self._servers).outputMode("update")
+        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs)
+
+    def bound(self) -> Bound:
+        """Return the end of a bounded run: where its topics end now."""
+        known = zip(self._sources, self._topics.known, strict=True)
+        ends = [endpoint.ends(topics.partitions) for endpoint, topics in known]
+        return Bound([each for each in ends if each is not None], self._private)
+
+    @property
+    def _sources(self) -> list[Endpoint]:
+        return [
+            Endpoint.of({**source.options, **source.subscription, SERVERS: self._servers}, self._spark)
+            for source in self.pipeline.sources
+        ]
+
+    @property
+    def _sink(self) -> Endpoint:
+        return Endpoint.of({**self.pipeline.sink.options, SERVERS: self._servers}, self._spark)
+
+    def _require_sink(self) -> None:
+        """Require the sink's topic and the right to write; topics that a column names show only in the data."""
+        topic = self.pipeline.sink.topic
+        if topic is not None:
+            self._sink.partitions([topic])
+            self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+
+    def _require_sources(self) -> None:
+        sources = zip(self.pipeline.sources, self._sources, strict=True)
+        found = tuple(self._source(source, endpoint) for source, endpoint in sources)
+        for source, topics in zip(self.pipeline.sources, found, strict=True):
+            _require_every_offset(self.pipeline, source, topics.partitions)
+        self._topics = QueryTopics(found)
+        self.rights_unknown |= self._topics.rights_unknown
+
+    def _source(self, source: KafkaSource, endpoint: Endpoint) -> SourceTopics:
+        topics = source_topics(endpoint)
+        if topics is None:
+            raise OptionRefused(
+                f"the topics that match {source.pattern!r} cannot be listed",
+                why="with a Java key store only Spark can connect, and it lists them only when the query runs",
+                fix="name the topics: KafkaSource([...])",
+            )
+        if not topics.partitions:
+            config = endpoint.config or {}
+            hidden = f"; it does not list what {user_of(config)} may not describe" if "sasl.username" in config else ""
+            raise TopicMissing(
+                f"no topic matches {source.pattern!r}",
+                why=f"the broker lists no such topic, and real time gives each partition a task at the start{hidden}",
+                fix="create the topic first, or correct the pattern",
+            )
+        return topics
+
+    def _require_dead_letters(self) -> None:
+        """Require that dead letters could be written, without creating their topic."""
+        topic = self.pipeline.dead_letter_topic
+        if topic is None:
+            return
+        with self._about_dead_letters(topic):
+            try:
+                self._sink.partitions([topic])
+            except TopicMissing:
+                self._sink.require_creatable(topic)
+                self._missing = topic
+                return
+        self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+
+    @contextlib.contextmanager
+    def _about_dead_letters(self, topic: str) -> Iterator[None]:
+        """Say that an error is about the dead-letter topic, and how to run without one."""
+        try:
+            yield
+        except KafkaError as refused:
+            raise type(refused)(
+                f"the dead-letter topic {topic!r} of pipeline {self.name!r} cannot be used",
+                why=refused.why or refused.what,
+                fix="; or ".join(filter(None, [refused.fix, _WITHOUT_DEAD_LETTERS])),
+                detail=refused.detail,
+            ) from refused
+
+    def _require_fitting_records(self) -> None:
+        """Refuse a schema that fits none of the newest records."""
+        for source, endpoint, topics in zip(self.pipeline.sources, self._sources, self._topics.sources, strict=True):
+            config = endpoint.config
+            if config is not None and topics is not None:
+                require_fitting_records(config, source, sorted(topics.partitions), record_schema(source))
+
+    def _sink_limit(self) -> int | None:
+        """Return the sink topic's ``max.message.bytes``; None if rows name their topic, or it is unknown."""
+        return None if self.pipeline.sink.topic_column is not None else self.sink_facts().max_message_bytes
+
+
+def from_the_beginning(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with sources that start at the earliest record instead of the next one."""
+    sources = tuple(
+        dataclasses.replace(source, starting="earliest") if source.starting == "latest" else source
+        for source in pipeline.sources
+    )
+    return dataclasses.replace(pipeline, source=sources)
+
+
+def _require_every_offset(pipeline: Pipeline, source: KafkaSource, partitions: Mapping[str, int]) -> None:
+    """Refuse starting offsets that lack a partition, as Spark does once it runs."""
+    if not isinstance(source.starting, Mapping):
+        return
+    missing: Sequence[str] = first_missing_partitions(source.starting_options["startingOffsets"], partitions)
+    if missing:
+        raise OptionRefused(
+            f"starting= of pipeline {pipeline.name!r} has no offset for {', '.join(missing)}",
+            why="Spark needs an offset for every partition of every topic",
+            fix="add them; -2 is the earliest and -1 the latest offset",
+        )

@@ -1,0 +1,89 @@
+"""What can be prepared: a pipeline, a ``DataStreamWriter``, or a streaming DataFrame."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tailrace import engine
+from tailrace.checkpoint import Checkpoint, Owner
+from tailrace.errors import OptionRefused
+from tailrace.kafka.topics import TopicFacts
+from tailrace.plan.bound import Bound
+from tailrace.prepare.findings import Findings
+from tailrace.prepare.options import RunOptions
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BuiltQuery:
+    """A query on its own session, not started yet.
+
+    Attributes:
+        name: Its name.
+        frame: The rows that it writes.
+        writer: How it writes them; None for a DataFrame, which can only be checked.
+        counts: The record counts of its sources.
+        lost_lineage: What its outputs do not say about a record's origin, in words; empty if nothing is lost.
+        costs: The costs of its Python functions, if the engine runs them.
+        microbatch_output: Its output mode in micro-batch.
+    """
+
+    name: str
+    frame: DataFrame
+    writer: DataStreamWriter | None = None
+    counts: tuple[engine.RecordCounts, ...] = ()
+    lost_lineage: str = ""
+    costs: engine.FunctionCosts | None = None
+    microbatch_output: str = "update"
+
+    @property
+    def watched(self) -> tuple[engine.RecordCounts | engine.FunctionCosts, ...]:
+        """Every counter that listens while the query runs."""
+        return (*self.counts, *([self.costs] if self.costs is not None else []))
+
+
+class Target(Protocol):
+    """A query that can be prepared. One instance serves one preparation."""
+
+    name: str
+    rights_unknown: set[str]
+    """Topics for which a broker does not tell whether this user may use them."""
+
+    def refusal(self, options: RunOptions) -> OptionRefused | None:
+        """Return why it cannot run with these options in their mode; None if it can."""
+
+    def look_up(self, options: RunOptions, findings: Findings) -> None:
+        """Ask the brokers for its topics, as far as that needs no Spark."""
+
+    def checkpoint(self, options: RunOptions, findings: Findings) -> Checkpoint:
+        """Return its checkpoint."""
+
+    @property
+    def owner(self) -> Owner:
+        """The owner of its checkpoint."""
+
+    @property
+    def partitions(self) -> int | None:
+        """The partitions of all its sources; None if they are unknown."""
+
+    def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:
+        """Return the session to clone, and whether its context may be restarted with more slots."""
+
+    def look_up_by(self, spark: SparkSession, findings: Findings, checkpoint: Checkpoint) -> None:
+        """Ask the rest, which takes Spark."""
+
+    def sink_facts(self) -> TopicFacts:
+        """Return what the broker tells of its sink's topic."""
+
+    def create_topics(self, announce: Announce | None) -> None:
+        """Create the topics that it needs and that are missing."""
+
+    def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
+        """Build the query on a session of its own."""
+
+    def bound(self) -> Bound:
+        """Return the end of a bounded run: where its topics end now."""

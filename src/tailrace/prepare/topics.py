@@ -1,0 +1,92 @@
+"""The Kafka topics that a query reads, with their numbers of partitions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from tailrace.kafka.rights import READ
+from tailrace.plan.streams import StreamRead
+from tailrace.prepare.endpoint import SERVERS, Endpoint
+
+
+@dataclass(frozen=True)
+class SourceTopics:
+    """The topics of one Kafka source."""
+
+    partitions: Mapping[str, int]
+    rights_unknown: tuple[str, ...] = ()
+    """The topics for which the broker does not tell whether this user may read them."""
+
+    @property
+    def total(self) -> int:
+        """The partitions of all topics: in real time, one task reads each."""
+        return sum(self.partitions.values())
+
+
+@dataclass(frozen=True)
+class QueryTopics:
+    """The topics of all sources of a query; None stands for a source that cannot be asked."""
+
+    sources: tuple[SourceTopics | None, ...] = (None,)
+
+    @property
+    def known(self) -> list[SourceTopics]:
+        """The sources whose topics are known."""
+        return [source for source in self.sources if source is not None]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that are known."""
+        return tuple(sorted({topic for source in self.known for topic in source.partitions}))
+
+    @property
+    def rights_unknown(self) -> set[str]:
+        """The topics for which the broker does not tell whether this user may read them."""
+        return {topic for source in self.known for topic in source.rights_unknown}
+
+    @property
+    def total(self) -> int | None:
+        """The partitions of all sources; None if some are unknown."""
+        return sum(source.total for source in self.known) if self.known and None not in self.sources else None
+
+
+def source_topics(endpoint: Endpoint) -> SourceTopics | None:
+    """Ask the broker for the topics of a Kafka source; return None if it cannot be asked.
+
+    Raises:
+        KafkaError: The broker does not answer, has no such topic, or does not let this user read it.
+    """
+    partitions = endpoint.source_partitions()
+    if partitions is None:
+        return None
+    return SourceTopics(partitions, tuple(endpoint.require(READ, sorted(partitions))))
+
+
+def query_topics(reads: Iterable[StreamRead], spark: SparkSession) -> QueryTopics:
+    """Ask the brokers for the topics of every streaming source of a query.
+
+    Raises:
+        KafkaError: A broker does not answer, has no such topic, or does not let this user read it.
+    """
+    endpoints = [kafka_endpoint(read, spark) for read in reads]
+    return QueryTopics(tuple(source_topics(each) if each is not None else None for each in endpoints))
+
+
+def kafka_endpoint(read: StreamRead, spark: SparkSession | None) -> Endpoint | None:
+    """Return the endpoint of a Kafka source; None for another source, or one that names no broker."""
+    endpoint = Endpoint.of(read.options, spark)
+    return endpoint if "kafka" in read.format.lower() and SERVERS in endpoint.options else None
+
+
+def require_groups(reads: Sequence[StreamRead], own: SparkSession) -> set[str]:
+    """Require that Spark's driver may join the consumer groups of a query's sources, if it joins any.
+
+    Returns:
+        The groups for which the broker does not tell.
+
+    Raises:
+        NotAuthorized: It may not.
+    """
+    endpoints = [kafka_endpoint(read, own) for read in reads]
+    return {group for each in endpoints if each is not None for group in each.require_group()}
