@@ -51,8 +51,8 @@ class RunOptions:
     checkpoint_every: str | None = field(
         default=None,
         metadata=_help(
-            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m; with --once "
-            "as often as Spark allows.",
+            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m; if once is "
+            "set, as often as Spark allows.",
             "DURATION",
         ),
     )
@@ -74,7 +74,8 @@ class RunOptions:
     once: bool = field(
         default=False,
         metadata=_help(
-            "Process what is in the topics now, then end. Without a checkpoint, start at the beginning of the topics."
+            "Process what is in the topics now, then end. A first run starts at the beginning of the topics, unless "
+            "the source sets starting."
         ),
     )
     starved: StarvedAction = field(

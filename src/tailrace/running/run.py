@@ -50,4 +50,4 @@ def run_query(
         if on_start is not None:
             on_start(running)
         done = running.wait(stop=stop)
-        return running.stop(), done
+    return running.summary(), done

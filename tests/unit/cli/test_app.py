@@ -98,7 +98,7 @@ def test_a_setting_without_an_equals_sign_is_refused(capsys: Capture) -> None:
     assert _run(["run", "x.py", "--conf", "spark.some.key"]) != 0
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "--conf 'spark.some.key' is no setting [OPTION_REFUSED]" in shown.err
+    assert "--conf 'spark.some.key' is not a setting [OPTION_REFUSED]" in shown.err
     assert "fix: write it as --conf spark.some.key=value" in shown.err
 
 

@@ -25,6 +25,7 @@ class FakeRun:
     """A pipeline that was started, as far as `tailrace run` looks at it."""
 
     done: bool = False
+    stopped: bool = False
     malformed: dict[str, int] = field(default_factory=dict)
     batches: int = 3
     rows: int = 4711
@@ -43,7 +44,7 @@ class FakeRun:
     @property
     def mode(self) -> Mode:
         assert self.options is not None
-        return Mode.MICROBATCH if self.why_microbatch else self.options.mode
+        return Mode.MICROBATCH if self.why_microbatch else self.options.planned_mode
 
     @property
     def report(self) -> CheckReport:
@@ -52,11 +53,18 @@ class FakeRun:
     def wait(self, *, stop: threading.Event) -> bool:
         return self.done
 
-    def stop(self) -> RunSummary:
+    def __enter__(self) -> "FakeRun":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped = True
+
+    def summary(self) -> RunSummary:
+        assert self.stopped
         assert self.options is not None
         return RunSummary(
             "fraud",
-            str(self.options.mode),
+            str(self.options.planned_mode),
             12.5,
             self.batches,
             self.rows,
@@ -80,7 +88,7 @@ def run_fake(
         f"tr.KafkaSink({sink}){more})\n"
     )
     monkeypatch.delitem(sys.modules, "cli_run", raising=False)
-    monkeypatch.setattr("tailrace.running.start.start_query", fake.start)
+    monkeypatch.setattr("tailrace.running.run.start_query", fake.start)
     assert _run(["run", "cli_run.py", *arguments]) == 0
     assert fake.options is not None
     return fake.options

@@ -1,24 +1,72 @@
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import tailrace
 from tailrace.errors import DurationInvalid, OptionRefused
 from tailrace.pipeline import Mode
-from tailrace.prepare.options import RunOptions, parse_mode
+from tailrace.prepare.options import RunOptions, option_fields, takes_options
 
 MINIMUM = "spark.sql.streaming.realTimeMode.minBatchDuration"
 
 
-@pytest.mark.parametrize(("given", "mode"), [("realtime", Mode.REALTIME), (Mode.MICROBATCH, Mode.MICROBATCH)])
-def test_a_mode_may_be_a_word_or_itself(given: Mode | str, mode: Mode) -> None:
-    assert parse_mode(given) is mode
+@pytest.mark.parametrize(
+    ("given", "planned", "auto"),
+    [
+        ("realtime", Mode.REALTIME, False),
+        (Mode.REALTIME, Mode.REALTIME, False),
+        ("microbatch", Mode.MICROBATCH, False),
+        (Mode.MICROBATCH, Mode.MICROBATCH, False),
+        ("auto", Mode.REALTIME, True),
+    ],
+)
+def test_a_mode_is_a_name_or_a_member(given: Any, planned: Mode, auto: bool) -> None:
+    options = RunOptions(given)
+    assert (options.planned_mode, options.auto) == (planned, auto)
+    assert options.realtime == (planned is Mode.REALTIME)
+    assert not options.in_microbatch().realtime
+    assert not options.in_microbatch().auto
 
 
 @pytest.mark.parametrize("given", ["", "real-time", "REALTIME", "batch"])
-def test_an_unknown_mode_is_refused_with_the_known_ones(given: str) -> None:
+def test_an_unknown_mode_is_refused_with_the_known_ones(given: Any) -> None:
     with pytest.raises(OptionRefused) as refused:
-        parse_mode(given)
-    assert refused.value.fix == "use 'realtime' or 'microbatch' or 'auto'"
+        RunOptions(given)
+    assert refused.value.fix == "use 'realtime', 'microbatch' or 'auto'"
+
+
+def test_an_unknown_action_for_starved_partitions_is_refused() -> None:
+    unknown: Any = "ignore"
+    with pytest.raises(OptionRefused, match="invalid starved='ignore'") as refused:
+        RunOptions(starved=unknown)
+    assert refused.value.fix == "use 'stop' or 'warn'"
+
+
+def test_functions_take_every_option_as_a_documented_argument() -> None:
+    @takes_options(RunOptions)
+    def describe(what: str, options: RunOptions) -> tuple[str, RunOptions]:
+        """Describe.
+
+        Args:
+            what: A thing.
+            options: The options of the run.
+        """
+        return what, options
+
+    assert describe("it", "microbatch", once=True) == ("it", RunOptions("microbatch", once=True))
+    names = [each.name for each in option_fields()]
+    assert list(inspect.signature(describe).parameters) == ["what", *names]
+    documentation = inspect.getdoc(describe) or ""
+    assert [name for name in names if f"    {name}: " not in documentation] == []
+    with pytest.raises(TypeError, match="speed"):
+        describe("it", speed=11)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("function", [tailrace.start, tailrace.run, tailrace.check])
+def test_start_run_and_check_share_the_options(function: Callable[..., object]) -> None:
+    assert list(inspect.signature(function).parameters)[1:] == [each.name for each in option_fields()]
 
 
 def test_each_mode_has_an_interval_of_its_own() -> None:

@@ -6,7 +6,7 @@ from tailrace.errors import BrokerUnreachable
 from tailrace.kafka import topics
 from tailrace.kafka.ports import free_ports
 from tailrace.plan.streams import StreamRead
-from tailrace.prepare.sources import SourceTopics, source_topics
+from tailrace.prepare.topics import SourceTopics, query_topics
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "payments"}
 PATTERN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "pay.*"}
@@ -30,7 +30,9 @@ def test_all_partitions_of_all_topics_are_read_at_once() -> None:
     ids=["other source", "other source with kafka options", "no address", "java trust store", "kerberos"],
 )
 def test_a_source_that_cannot_be_asked_is_none_and_no_broker_is_asked(read: StreamRead) -> None:
-    assert source_topics(read, NO_SPARK) is None
+    topics = query_topics([read], NO_SPARK)
+    assert topics.sources == (None,)
+    assert topics.total is None
 
 
 @pytest.mark.parametrize(
@@ -47,4 +49,4 @@ def test_a_kafka_source_is_asked_for_at_its_own_address(
     monkeypatch.setattr(topics, "ASK_TIMEOUT_S", 0.1)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(BrokerUnreachable, match=address):
-        source_topics(StreamRead("kafka", {"Kafka.Bootstrap.Servers": address} | options), NO_SPARK)
+        query_topics([StreamRead("kafka", {"Kafka.Bootstrap.Servers": address} | options)], NO_SPARK)
