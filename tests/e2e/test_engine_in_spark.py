@@ -161,8 +161,16 @@ def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSessi
 def python_daemons() -> list[psutil.Process]:
     """Return the daemons that fork the workers of this process's Spark."""
     below = psutil.Process().children(recursive=True)
-    daemons = {each.pid: each for each in below if "pyspark.daemon" in each.cmdline()}
+    daemons = {each.pid: each for each in below if "pyspark.daemon" in command_of(each)}
     return [each for each in daemons.values() if each.ppid() not in daemons]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Return a process's command line; nothing if it has ended, reaped or not."""
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
 
 
 def is_running(pid: int) -> bool:
