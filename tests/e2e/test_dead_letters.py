@@ -234,7 +234,7 @@ def test_the_command_tells_the_counts_when_it_is_stopped(kafka: Kafka, tmp_path:
         finally:
             process.kill()
     assert process.returncode == 0, err.read_text()
-    assert f"Made the topic {name}.dead-letters" in err.read_text()
+    assert f"Created the topic {name}.dead-letters" in err.read_text()
     assert f"3 records could not be read (not_json 2, not_utf8 1): now in {name}.dead-letters" in err.read_text()
     assert json.loads(out)["malformed"] == {"not_json": 2, "not_utf8": 1}
 

@@ -149,7 +149,7 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
 def test_a_writer_cannot_run_once_in_real_time(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     stream = spark.readStream.format("rate").load()
     writer = stream.selectExpr("cast(value as string) as value").writeStream.format("kafka").queryName("q")
-    with pytest.raises(OptionRefused, match="cannot be run once in real time"):
+    with pytest.raises(OptionRefused, match="cannot run once in real time"):
         tr.start(writer, "realtime", checkpoint=tmp_path, once=True)
 
 

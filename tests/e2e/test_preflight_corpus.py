@@ -17,8 +17,8 @@ from tailrace import engine
 from tailrace.kafka.topics import log_ends
 from tailrace.preflight.checks import python_function, slots_missing
 from tailrace.preflight.finding import Severity
-from tailrace.prepare.candidate import writer_candidate
-from tailrace.prepare.options import run_options
+from tailrace.prepare.options import RunOptions
+from tailrace.prepare.writer_target import WriterTarget
 from tailrace.running.flow import still_partitions
 from tailrace.tuning import query_settings
 
@@ -86,7 +86,7 @@ def done_by_spark(writer: Any, kafka: Kafka) -> str:
     own = engine.clone_session(engine.writer_frame(writer).sparkSession)
     for key, value in {**query_settings(realtime=True, local=True), **CONF}.items():
         own.conf.set(key, value)
-    started: Any = writer_candidate(writer, own, "corpus", run_options("realtime")).writer
+    started: Any = WriterTarget(writer, RunOptions()).build(own, RunOptions()).writer
     try:
         query = started.trigger(realTime="1 seconds").start()
     except PySparkException as error:

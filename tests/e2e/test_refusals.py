@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from test_modes import SCHEMA, per_card, pipeline, risky, start
 
 import tailrace as tr
+from tailrace.engine import kafka_partitions
 from tailrace.errors import (
     CheckpointFormatOld,
     CheckpointInUse,
@@ -28,7 +29,6 @@ from tailrace.errors import (
     TopicMissing,
     UserCodeFailed,
 )
-from tailrace.prepare.sources import topics_by_spark
 
 
 def test_more_partitions_than_slots(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
@@ -252,16 +252,16 @@ def test_a_writer_without_name_and_checkpoint(spark: Any, kafka: Kafka) -> None:
 def test_partitions_are_asked_through_spark_where_only_java_can_connect(spark: Any, kafka: Kafka) -> None:
     topic = kafka.topic("java-only", partitions=5)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
-    assert topics_by_spark(spark, options) == {topic: 5}
+    assert kafka_partitions(spark, options, [topic]) == {topic: 5}
     with pytest.raises(TopicMissing):
-        topics_by_spark(spark, options | {"subscribe": "not-there"})
+        kafka_partitions(spark, options, ["not-there"])
 
 
 def test_starting_offsets_that_leave_a_partition_out(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     here = pipeline(kafka, risky)
     topic = here.sources[0].topic_names[0]
     partial = replace(here, source=replace(here.source, starting={topic: {"0": 0}}))
-    with pytest.raises(OptionRefused, match=f"says nothing about {topic}-1"):
+    with pytest.raises(OptionRefused, match=f"has no offset for {topic}-1"):
         start(kafka, partial, mode, tmp_path / "c")
 
 

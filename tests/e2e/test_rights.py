@@ -22,7 +22,7 @@ from tailrace.errors import (
 from tailrace.kafka.client import client_config
 from tailrace.kafka.records import read_records, send_records
 from tailrace.kafka.topics import list_topics
-from tailrace.prepare.rights import JOINS_GROUP
+from tailrace.prepare.endpoint import JOINS_GROUP
 
 SCHEMA = "id long"
 CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}

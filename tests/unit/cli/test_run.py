@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -53,7 +54,7 @@ class FakeRun:
     def wait(self, *, stop: threading.Event) -> bool:
         return self.done
 
-    def __enter__(self) -> "FakeRun":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
