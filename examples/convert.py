@@ -1,4 +1,4 @@
-"""Columns from columns: cents to euros, the hour of the day."""
+"""Compute new columns: euros from cents, the hour of the day."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

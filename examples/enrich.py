@@ -1,7 +1,7 @@
-"""A broadcast join with a static table.
+"""Join a static table with a broadcast join.
 
-The table is read and sent to all tasks again at every checkpoint, so a large one makes checkpoints longer. Files that
-are added to it later are seen after the next start.
+Spark reads the table and sends it to all tasks at every checkpoint, so a large table makes checkpoints longer. A file
+that is added to the table is read after the next start.
 """
 
 from pathlib import Path

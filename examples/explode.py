@@ -1,4 +1,4 @@
-"""Several rows from one record: one per tag."""
+"""Write several rows per record: one for each tag."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

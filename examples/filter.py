@@ -1,4 +1,4 @@
-"""Some records out of many: large payments abroad."""
+"""Keep only some records: large payments abroad."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

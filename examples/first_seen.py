@@ -1,4 +1,4 @@
-"""Each card and country once, however often they come."""
+"""Drop duplicates: write each pair of card and country once."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

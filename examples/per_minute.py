@@ -1,4 +1,4 @@
-"""Tumbling windows: payments per country and minute; state older than an hour is let go."""
+"""Tumbling windows: payments per country and minute. The watermark removes state older than an hour."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

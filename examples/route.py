@@ -1,4 +1,4 @@
-"""The output topic named by a column: large payments to one topic, all others to another, with a header."""
+"""Route by a column: large payments go to one topic, all others to another, with a header."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame
@@ -16,6 +16,6 @@ pipeline = tr.Pipeline(
     name="route",
     source=PAYMENTS,
     transform=by_size,
-    # Rows without a target go to the first topic.
+    # Rows with a null target go to small-payments.
     sink=tr.KafkaSink("small-payments", key="id", topic_column="target", headers={"country": "country"}),
 )

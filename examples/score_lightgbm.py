@@ -1,6 +1,6 @@
-"""A score from LightGBM: loaded once per worker, warm before the first record, nulls left to the model.
+"""Score with LightGBM: load the model once per worker, warm it up before the first record, leave nulls to the model.
 
-The model is a text of LightGBM's own, not bound to the version that wrote it.
+The model is a text file in LightGBM's own format. It does not depend on the version that wrote it.
 """
 
 import functools
@@ -23,28 +23,28 @@ COUNTRIES = {"DE": 0, "FR": 1, "JP": 2}
 
 
 def features(cents: pd.Series, country: pd.Series, hour: pd.Series) -> np.ndarray:
-    """What the model sees of payments, here and in train_models.py; it knows what to do where a number is missing."""
+    """Return the model's features, for scoring and for train_models.py. The model handles missing values."""
     return np.column_stack([cents, country.map(COUNTRIES), hour]).astype("float64")
 
 
 @functools.cache
 def model() -> lgb.Booster:
-    """The model, loaded at the first call in a worker."""
+    """Load the model, once per worker."""
     loaded = lgb.Booster(model_file=MODEL)
-    loaded.predict(np.full((1, loaded.num_feature()), np.nan), num_threads=1)  # warm from here on
+    loaded.predict(np.full((1, loaded.num_feature()), np.nan), num_threads=1)  # warm up
     return loaded
 
 
 @pandas_udf(DoubleType())
 def score(payments: Iterator[tuple[pd.Series, pd.Series, pd.Series]]) -> Iterator[pd.Series]:
-    loaded = model()  # when the worker starts
-    for cents, country, hour in payments:  # what has arrived
-        # One thread: each partition has a worker of its own, and few rows are not worth more.
+    loaded = model()  # runs when the worker starts
+    for cents, country, hour in payments:  # all pending rows
+        # One thread: each partition has its own worker, and a few rows do not need more.
         yield pd.Series(loaded.predict(features(cents, country, hour), num_threads=1))
 
 
 def scored(payments: DataFrame) -> DataFrame:
-    hour = F.expr("unix_seconds(at) div 3600 % 24")  # in UTC, wherever this runs
+    hour = F.expr("unix_seconds(at) div 3600 % 24")  # in UTC, whatever the session time zone is
     return payments.select("id", score("cents", "country", hour).alias("score"))
 
 

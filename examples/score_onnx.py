@@ -1,7 +1,7 @@
-"""A score from ONNX Runtime: loaded once per worker, warm before the first record.
+"""Score with ONNX Runtime: load the model once per worker, warm it up before the first record.
 
-The file holds the whole of a scikit-learn pipeline, what to put in for missing numbers included. No scikit-learn is
-needed to run it.
+The file holds a complete scikit-learn pipeline, including the imputer for missing numbers. It runs without
+scikit-learn.
 """
 
 import functools
@@ -24,34 +24,35 @@ COUNTRIES = {"DE": 1, "FR": 2, "JP": 3}
 
 
 def features(cents: pd.Series, country: pd.Series, hour: pd.Series) -> np.ndarray:
-    """What the model sees of payments, here and in train_models.py; no country is another country."""
+    """Return the model's features, for scoring and for train_models.py. A null country counts as unknown."""
     return np.column_stack([cents, country.map(COUNTRIES).fillna(0), hour]).astype("float32")
 
 
-def chances(session: ort.InferenceSession, rows: np.ndarray) -> np.ndarray:
+def probabilities(session: ort.InferenceSession, rows: np.ndarray) -> np.ndarray:
     return session.run(["probabilities"], {"features": rows})[0][:, 1].astype("float64")
 
 
 @functools.cache
 def model() -> ort.InferenceSession:
-    """The model, loaded at the first call in a worker."""
+    """Load the model, once per worker."""
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1  # by default a thread for each core, in each worker
+    options.intra_op_num_threads = 1  # the default is one thread per core, in each worker
     options.inter_op_num_threads = 1
     session = ort.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
-    chances(session, np.full((1, 3), np.nan, "float32"))  # warm from here on
+    probabilities(session, np.full((1, 3), np.nan, "float32"))  # warm up
     return session
 
 
 @pandas_udf(DoubleType())
 def score(payments: Iterator[tuple[pd.Series, pd.Series, pd.Series]]) -> Iterator[pd.Series]:
-    session = model()  # when the worker starts
-    for cents, country, hour in payments:  # what has arrived
-        yield pd.Series(chances(session, features(cents, country, hour)).round(6))  # a float has no more digits
+    session = model()  # runs when the worker starts
+    for cents, country, hour in payments:  # all pending rows
+        # Round, because a 32-bit float has no more digits.
+        yield pd.Series(probabilities(session, features(cents, country, hour)).round(6))
 
 
 def scored(payments: DataFrame) -> DataFrame:
-    hour = F.expr("unix_seconds(at) div 3600 % 24")  # in UTC, wherever this runs
+    hour = F.expr("unix_seconds(at) div 3600 % 24")  # in UTC, whatever the session time zone is
     return payments.select("id", score("cents", "country", hour).alias("score"))
 
 

@@ -1,4 +1,4 @@
-"""Sliding windows: the largest payment of the last ten minutes, anew every five."""
+"""Sliding windows: the largest payment in windows of ten minutes that start every five minutes."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""A running total per card: every payment writes its card's new total."""
+"""Aggregate by key: every payment writes the new total of its card."""
 
 from payments import PAYMENTS
 from pyspark.sql import DataFrame

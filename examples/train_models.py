@@ -1,4 +1,4 @@
-"""Makes the models of the examples, in seconds: python examples/train_models.py."""
+"""Train the models of the examples, in seconds: python examples/train_models.py."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ Payments = tuple[pd.Series, pd.Series, pd.Series]
 
 
 def payments(count: int = 5000) -> tuple[Payments, np.ndarray]:
-    """Amounts, countries and hours of made-up payments, some of them missing, and which were fraud."""
+    """Return generated payments (amount, country, hour; some values missing) and which of them are fraud."""
     random = np.random.default_rng(7)
     cents = pd.Series(np.round(np.exp(random.normal(8, 1.5, count))))
     country = pd.Series(random.choice(["DE", "FR", "JP", "XX"], count, p=[0.5, 0.3, 0.1, 0.1]))
@@ -34,7 +34,7 @@ def payments(count: int = 5000) -> tuple[Payments, np.ndarray]:
 
 
 def train(folder: Path) -> None:
-    """Write the three models into a folder."""
+    """Train the three models and write them to a folder."""
     columns, fraud = payments()
     linear = LogisticRegression(max_iter=1000).fit(score_sklearn.features(*columns), fraud)
     parameters = {"coefficients": linear.coef_[0].tolist(), "intercept": float(linear.intercept_[0])}
@@ -45,12 +45,12 @@ def train(folder: Path) -> None:
     lgb.train(settings, rows, num_boost_round=30).save_model(folder / score_lightgbm.MODEL.name)
 
     trees = GradientBoostingClassifier(n_estimators=30, max_depth=3, random_state=7)
-    whole = make_pipeline(SimpleImputer(strategy="median"), trees).fit(score_onnx.features(*columns), fraud)
-    made = to_onnx(
-        whole, initial_types=[("features", FloatTensorType([None, 3]))], options={id(trees): {"zipmap": False}}
+    pipeline = make_pipeline(SimpleImputer(strategy="median"), trees).fit(score_onnx.features(*columns), fraud)
+    converted = to_onnx(
+        pipeline, initial_types=[("features", FloatTensorType([None, 3]))], options={id(trees): {"zipmap": False}}
     )
-    made.opset_import.sort(key=lambda each: each.domain)  # the same file each time
-    (folder / score_onnx.MODEL.name).write_bytes(made.SerializeToString())
+    converted.opset_import.sort(key=lambda each: each.domain)  # for a reproducible file
+    (folder / score_onnx.MODEL.name).write_bytes(converted.SerializeToString())
 
 
 if __name__ == "__main__":

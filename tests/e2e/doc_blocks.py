@@ -1,13 +1,13 @@
-"""The code in the guides and concept pages, and a reader who follows it.
+"""Read the code blocks of the guides and concept pages, and run them as a reader would.
 
-Two kinds of fenced blocks, and no others, so that none is shown without being run:
+Pages have only two kinds of fenced blocks, so every block is run:
 
-``python``   begins with the name of its file, ``# large.py``. It is written to a folder; where the page's own commands
-             have made a file of that name, the block must be a part of it.
-``console``  lines that begin with ``$`` are typed in a terminal. The lines below are what it must print, in that order,
-             among others; ``...`` stands for any text. A program that runs until it is stopped stays while
-             the page goes on; ``^C`` stops it. A command succeeds unless it is to print an error; a benchmark may
-             also end void where the machine was too busy for its load (:func:`ended_well`).
+``python``   starts with its file name, ``# large.py``. It is written to a folder. If the page's own commands created a
+             file of that name, the block must be a part of that file.
+``console``  lines that start with ``$`` are commands. The lines below a command must appear in its output in that
+             order; other lines may be between them, and ``...`` stands for any text. A program that runs until it is
+             stopped keeps running while the page goes on; ``^C`` stops it. A command must succeed unless the page
+             expects an error. A benchmark may also end void if the machine is too busy (:func:`ended_well`).
 """
 
 import re
@@ -38,7 +38,7 @@ _BUSY = ("the load missed its plan", "the lane fell behind")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block."""
+    """A fenced block of a page."""
 
     page: Path
     line: int
@@ -51,13 +51,13 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that a Python block is."""
+        """The file name of a Python block."""
         found = re.match(r"# (\w+\.py)\n", self.text)
         return found.group(1) if found else None
 
     @property
     def content(self) -> str:
-        """What is in that file."""
+        """The content of that file."""
         return self.text.partition("\n")[2].lstrip("\n")
 
 
@@ -77,12 +77,12 @@ def blocks(page: Path) -> list[Block]:
 
 
 def is_walked(page: Path) -> bool:
-    """Whether a page is followed in a terminal; of the others, the Python files alone are run."""
+    """Return whether a page has console blocks. Of the other pages, only the Python files are run."""
     return any(block.language == "console" for block in blocks(page))
 
 
 class Reader:
-    """Somebody who does what a page says, block by block, in a folder of their own."""
+    """Runs the blocks of a page one by one in its own folder."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self._folder = folder
@@ -102,19 +102,19 @@ class Reader:
                 self._type(typed, expected, block)
 
     def leave(self) -> None:
-        """End what a page that failed has left running."""
+        """Kill the programs that a failed page left running."""
         for process, _ in self._running:
             process.kill()
             process.wait()
 
     def is_done(self) -> bool:
-        """Whether nothing is left running."""
+        """Return whether no program is left running."""
         return not self._running
 
     def _write(self, block: Block) -> None:
         path = self._folder / str(block.file)
         if path.exists():
-            # However it is laid out: ruff formats the Python in these pages, too.
+            # Compare without whitespace: ruff formats the Python in these pages differently.
             shown, made = ("".join(text.split()) for text in (block.content, path.read_text()))
             assert shown in made, f"{block.where}: {block.file} is another one"
         else:
@@ -162,13 +162,13 @@ class Reader:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # A shell makes its background jobs deaf to Ctrl-C, and so would be everything that they start.
+                # Background jobs of a shell ignore SIGINT, and child processes inherit that.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
 
 
 def _steps(block: Block) -> Iterator[tuple[str, list[str]]]:
-    """What is typed in a block, each with what it prints."""
+    """Yield each command of a block with its expected output."""
     steps: list[tuple[str, list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ ") or line == "^C":
@@ -189,10 +189,10 @@ def _is_bench(words: Sequence[str]) -> bool:
 
 
 def ended_well(words: Sequence[str], code: int, expected: Sequence[str], printed: str) -> bool:
-    """Whether a command ended as its page says.
+    """Return whether a command ended as its page says.
 
-    A benchmark judges itself, and a machine that runs tests may be too busy to send a load on time, or to keep up with
-    it. So it may end with 1 where that is all that it complains about.
+    A machine that runs tests may be too busy to send a load on time or to keep up with it. So a benchmark may end
+    with 1 if these are its only reasons.
     """
     if any(line.startswith(("error:", "error ")) for line in expected):
         return code != 0
@@ -203,7 +203,7 @@ def ended_well(words: Sequence[str], code: int, expected: Sequence[str], printed
 
 
 def _missing(expected: Sequence[str], printed: str) -> list[str]:
-    """The first of the expected lines that was not printed after the one before it, if there is one."""
+    """Return the first expected line that is missing after the previous one, if any."""
     lines = iter([" ".join(line.split()) for line in printed.splitlines()])
     for wanted in expected:
         pattern = ".*".join(re.escape(part) for part in " ".join(wanted.split()).split("..."))

@@ -1,4 +1,4 @@
-"""When a command of a page counts as done. Nothing is started here."""
+"""Test when a command of a page counts as successful. Nothing is started here."""
 
 import pytest
 from doc_blocks import ended_well
@@ -30,12 +30,12 @@ ABSENT = "void: quix could not be set up: no network"
         (RUN, 1, LATE, False),
     ],
 )
-def test_a_benchmark_may_be_void_where_the_machine_was_too_busy_and_for_no_other_reason(
+def test_a_benchmark_may_be_void_only_if_the_machine_was_too_busy(
     words: list[str], code: int, printed: str, is_good: bool
 ) -> None:
     assert ended_well(words, code, ["report  quick/report.html"], printed) is is_good
 
 
 @pytest.mark.parametrize(("code", "is_good"), [(0, False), (1, True), (2, True)])
-def test_a_command_that_is_to_be_refused_is(code: int, is_good: bool) -> None:
+def test_a_command_with_an_expected_error_must_fail(code: int, is_good: bool) -> None:
     assert ended_well(RUN, code, ["error: pipeline 'shop' has 2 sources"], "") is is_good

@@ -1,6 +1,6 @@
-"""The examples: what they write, and that batch, micro-batch and real time agree on generated records.
+"""Test what the examples write, and that batch, micro-batch and real time agree on generated records.
 
-How many inputs are generated for each: see `generated.py`.
+`generated.py` sets how many inputs are generated for each example.
 """
 
 import json
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 STATEFUL = {"totals": ["card"], "per_minute": ["minute", "country"], "sliding": ["since"], "first_seen": []}
-"""The columns that name a result of which only the last one counts."""
+"""The key columns of the examples with state: only the last row of a key is compared."""
 MORE_TOPICS = {"route": ["large-payments"]}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("payments", "train_models"))
 
@@ -37,7 +37,7 @@ payments = st.fixed_dictionaries(
         "cents": st.integers(-(10**6), 10**6) | st.none(),
         "country": st.sampled_from(["DE", "FR", "JP", "XX"]) | st.none() | st.text(max_size=3),
         "tags": st.lists(st.sampled_from(["a", "b"]) | st.none(), max_size=3) | st.none(),
-        # Within the watermark's hour: what is later than that is dropped at batch boundaries, which differ.
+        # Within the watermark's hour: later records are dropped at batch boundaries, which differ between modes.
         "at": st.integers(0, 59 * 60).map(lambda second: at(f"12:{second // 60:02d}:{second % 60:02d}").isoformat()),
     },
 )
@@ -78,7 +78,7 @@ SENT = [
 
 
 def test_windows_and_totals_are_these() -> None:
-    # In batch: that the other modes agree with it is shown above.
+    # In batch: the test above compares the other modes with it.
     totals = run(example("totals"), SENT, "batch").last("card")
     assert totals["c1"] == {"card": "c1", "payments": 3, "cents": 20_600, "latest": "2026-01-01T12:06:30.000Z"}
     minutes = run(example("per_minute"), SENT, "batch").last("minute", "country")
@@ -124,7 +124,7 @@ def test_scores_are_these() -> None:
     linear = scores("score_sklearn")
     assert linear.pop(6) is None
     assert linear == pytest.approx({1: 0.012166, 2: 0.001356, 3: 0.001582, 4: 0.000655, 5: 0.681302}, abs=2e-6)
-    # These two know what to make of nothing.
+    # These two models handle nulls.
     assert scores("score_lightgbm") == pytest.approx(
         {1: 0.009554, 2: 0.002453, 3: 0.002455, 4: 0.002455, 5: 0.422067, 6: 0.040518}, abs=2e-6
     )

@@ -1,4 +1,4 @@
-"""The guides and concept pages: every block of code in them is run, as a reader would run it."""
+"""Run every code block of the guides and concept pages, as a reader would."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def name_of(page: Path) -> str:
 
 
 def in_one_folder() -> dict[str, Block]:
-    """The Python files of the pages that are not walked, by name."""
+    """Return the Python files of the pages without console blocks, by name."""
     files: dict[str, Block] = {}
     for block in BLOCKS:
         if block.page not in WALKED:
@@ -63,7 +63,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.fixture
 def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A user's folders of the test's own, sharing the jars; what still runs at the end is stopped."""
+    """Give the test its own user folders with the shared jars, and stop all remaining processes at the end."""
     cache = tmp_path / "home" / "cache"
     cache.mkdir(parents=True)
     for kept in ("jars", "java", "classes"):
@@ -75,7 +75,7 @@ def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def brings_its_broker(page: Path) -> bool:
-    """Whether the page's own commands start one."""
+    """Return whether the page's own commands start a broker."""
     typed = "\n".join(block.text for block in blocks(page) if block.language == "console")
     return "$ tailrace broker start" in typed or "$ tailrace bench" in typed
 
@@ -85,7 +85,7 @@ def brings_its_broker(page: Path) -> bool:
 def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path: Path) -> None:
     if brings_its_broker(page):
         walk(page, tmp_path / "reader", reader_env)
-    else:  # a page that takes the reader's broker for granted; its topics are made by the page
+    else:  # the page expects a running broker and creates its own topics
         with own_broker(lambda _: None) as broker:
             walk(page, tmp_path / "reader", {**reader_env, BROKER: broker.bootstrap_servers})
 
@@ -106,7 +106,7 @@ def test_the_python_of_the_other_pages(tmp_path: Path) -> None:
     files = in_one_folder()
     for name, block in files.items():
         (tmp_path / name).write_text(block.content)
-    # In real time, where most can go wrong; that all modes agree is what the tests of the examples are for.
+    # Real time has the most ways to fail. The tests of the examples compare all modes.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tailrace-mode", "realtime"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=590, check=False

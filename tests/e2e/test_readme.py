@@ -1,4 +1,4 @@
-"""The README's own pipeline and commands, run as they stand there."""
+"""Run the README's pipeline and commands unchanged."""
 
 import re
 import signal
@@ -40,7 +40,7 @@ def test_the_pipeline_and_the_commands_of_the_readme(kafka: Kafka, tmp_path: Pat
 
 
 def _send_until_decided(kafka: Kafka, number: int) -> None:
-    """A pipeline that starts at the end of a topic sees what comes after it has looked."""
+    """Send until a decision arrives: the pipeline skips records sent before it read the end offsets."""
     expected = ("c", {"id": number, "card": "c", "amount": 5000.0, "risk": 0.5, "decision": "review"})
     for _ in range(30):
         kafka.send("payments", [{"id": number, "card": "c", "amount": 5000.0}])

@@ -13,6 +13,11 @@ from tailrace.bench.work import Work
 from tailrace.latency.schedule import Shape
 
 ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
@@ -36,6 +41,27 @@ def test_every_part_of_the_package_is_in_the_architecture() -> None:
         if not path.name.startswith(("_", "py.typed", "tailrace-engine"))
     ]
     assert not [path.name for path in parts if f"{path.name}`" not in text and f"{path.name}/`" not in text]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub builds them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_their_anchors_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", FENCED.sub("", page.read_text()))
+    targets = [((page.parent / link).resolve() if link else page, anchor) for link, anchor in links]
+    assert not [target for target, _ in targets if not target.exists()]
+    assert not [(target.name, anchor) for target, anchor in targets if anchor and anchor not in anchors(target)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_source_files_named_in_a_page_exist(page: Path) -> None:
+    named = set(re.findall(r"`([\w-]+(?:/[\w.-]+)*/[\w.-]+\.(?:py|scala))`", page.read_text()))
+    homes = (ROOT, ROOT / "src", ROOT / "src" / "tailrace")
+    assert not [name for name in named if not any((home / name).exists() for home in homes)]
 
 
 def test_make_targets_in_the_docs_exist() -> None:
