@@ -136,7 +136,7 @@ def target_of(what: Pipeline | DataStreamWriter | DataFrame, options: RunOptions
     if isinstance(what, DataFrame):
         return FrameTarget(what, options)
     raise DefinitionError(
-        f"a {type(what).__name__} is not a query",
+        f"{type(what).__name__!r} is not a query",
         fix="pass a tr.Pipeline or a DataStreamWriter (df.writeStream...); to check, also a streaming DataFrame",
     )
 

@@ -1,0 +1,220 @@
+"""The path that check and start share, with a target and a Spark that are not there."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.checkpoint import Checkpoint, Owner
+from tailrace.errors import (
+    CheckpointInUse,
+    DefinitionError,
+    OptionRefused,
+    QueryRefused,
+    SlotsMissing,
+    ToolchainError,
+    TopicMissing,
+)
+from tailrace.pipeline import Mode
+from tailrace.plan.bound import Bound
+from tailrace.plan.operator import Operator
+from tailrace.plan.refusal import Refusal
+from tailrace.plan.slots import Capacity, Slots
+from tailrace.preflight.query import Query
+from tailrace.prepare import prepare as preparation
+from tailrace.prepare.findings import Findings
+from tailrace.prepare.options import RunOptions
+from tailrace.prepare.prepare import Prepared, prepare, target_of
+from tailrace.prepare.target import BuiltQuery
+
+REFUSED = Refusal("SOME_RULE", "Spark does not want it", {})
+OWNER = Owner("fraud", ("payments",), "decisions")
+
+
+@dataclass
+class FakeSpark:
+    slots: int
+
+
+@dataclass
+class FakeTarget:
+    """A target that notes its steps."""
+
+    folder: Path
+    slots_needed: int = 2
+    missing_topic: bool = False
+    refused_in: set[Mode] = field(default_factory=set)
+    once_refused: bool = False
+    restartable: bool = True
+    name: str = "fraud"
+    rights_unknown: set[str] = field(default_factory=set)
+    steps: list[str] = field(default_factory=list)
+    owner: Owner = OWNER
+    partitions: int | None = 2
+    spark: FakeSpark = field(default_factory=lambda: FakeSpark(2))
+
+    def refusal(self, options: RunOptions) -> OptionRefused | None:
+        return OptionRefused("not once") if self.once_refused and options.once and options.realtime else None
+
+    def look_up(self, _options: RunOptions, findings: Findings) -> None:
+        self.steps.append("look up")
+        findings.ask(self._topics)
+
+    def _topics(self) -> None:
+        if self.missing_topic:
+            raise TopicMissing("topic 'payments' does not exist")
+
+    def checkpoint(self, _options: RunOptions, _findings: Findings) -> Checkpoint:
+        return Checkpoint(self.folder)
+
+    def session(self, _options: RunOptions, _announce: object) -> tuple[Any, bool]:
+        self.steps.append("session")
+        return self.spark, self.restartable
+
+    def look_up_by(self, _spark: object, _findings: Findings, _checkpoint: Checkpoint) -> None:
+        self.steps.append("look up by Spark")
+
+    def sink_facts(self) -> Any:
+        raise AssertionError("the facts are not gathered here")
+
+    def create_topics(self, _announce: object) -> None:
+        self.steps.append("create topics")
+
+    def build(self, _own: object, options: RunOptions) -> BuiltQuery:
+        self.steps.append(f"build {options.planned_mode}")
+        frame: Any = None
+        return BuiltQuery(self.name, frame)
+
+    def bound(self) -> Bound:
+        return Bound([{"payments": {0: 7}}])
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts(target: Any, _built: object, own: Any, options: RunOptions, saved: Any, *, reachable: bool) -> Query:
+        plan = Operator("RealTimeStreamScan", None, ())
+        refusals = (REFUSED,) if options.planned_mode in target.refused_in else ()
+        slots = Slots((target.slots_needed,))
+        query = Query("fraud", options.planned_mode, 300_000, plan=plan, refusals=refusals, slots=slots, saved=saved)
+        return replace(query, capacity=Capacity(own.slots), master=f"local[{own.slots}]")
+
+    monkeypatch.setattr(preparation, "query_session", lambda spark, *_: spark)
+    monkeypatch.setattr(preparation, "gather_facts", facts)
+    monkeypatch.setattr(preparation, "require_groups", lambda *_: set())
+    monkeypatch.setattr(preparation, "rebuilt", lambda _, slots: FakeSpark(slots.required))
+    monkeypatch.setattr(preparation.engine, "stream_reads", lambda _: [])
+    monkeypatch.setattr(preparation.engine, "capacity", lambda own: Capacity(own.slots))
+
+
+def prepared_for(target: Any, mode: Any = "realtime", *, dry_run: bool, once: bool = False) -> Prepared:
+    return prepare(target, RunOptions(mode, once=once), dry_run=dry_run)
+
+
+def test_a_start_locks_the_checkpoint_and_creates_topics_and_a_check_does_neither(tmp_path: Path) -> None:
+    checked, started = FakeTarget(tmp_path / "a"), FakeTarget(tmp_path / "b")
+    with prepared_for(checked, dry_run=True) as prepared:
+        assert prepared.report.ok
+        assert not (tmp_path / "a").exists()
+    with prepared_for(started, dry_run=False) as prepared:
+        assert prepared.report.ok
+        with pytest.raises(CheckpointInUse):
+            Checkpoint(tmp_path / "b").acquire(OWNER)
+    Checkpoint(tmp_path / "b").acquire(OWNER)
+    assert [step for step in started.steps if step != "create topics"] == checked.steps
+    assert checked.steps == ["look up", "session", "look up by Spark", "build realtime"]
+
+
+def test_a_start_raises_the_first_error_and_a_check_reports_all(tmp_path: Path) -> None:
+    target = FakeTarget(tmp_path, missing_topic=True, refused_in={Mode.REALTIME})
+    with pytest.raises(TopicMissing):
+        prepared_for(target, dry_run=False)
+    assert target.steps == ["look up"]
+    report = prepared_for(target, dry_run=True).report
+    assert {finding.code for finding in report.findings} >= {"TOPIC_MISSING", "QUERY_REFUSED"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_error_after_the_lock_unlocks_the_checkpoint(
+    tmp_path: Path, dry_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_java(*_: object) -> None:
+        raise ToolchainError("no Java")
+
+    target = FakeTarget(tmp_path)
+    monkeypatch.setattr(target, "session", no_java)
+    with pytest.raises(ToolchainError):
+        prepared_for(target, dry_run=dry_run)
+    Checkpoint(tmp_path).acquire(OWNER)
+
+
+def test_spark_is_restarted_with_more_slots_and_a_check_says_that_it_will_do(tmp_path: Path) -> None:
+    target = FakeTarget(tmp_path, slots_needed=5)
+    assert prepared_for(target, dry_run=True).report.ok
+    assert target.steps.count("build realtime") == 1
+    with prepared_for(target, dry_run=False) as prepared:
+        assert prepared.report.ok
+        assert prepared.query.capacity.slots == 5
+    assert target.steps.count("build realtime") == 3
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_spark_of_the_users_is_not_restarted(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, slots_needed=5, restartable=False)
+    with prepared_for(target, dry_run=dry_run) as prepared:
+        assert prepared.report.errors == {"SLOTS_MISSING"}
+        with pytest.raises(SlotsMissing):
+            prepared.require_ok()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_auto_becomes_micro_batch_if_real_time_is_refused_and_says_why(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, refused_in={Mode.REALTIME})
+    with prepared_for(target, "auto", dry_run=dry_run) as prepared:
+        assert prepared.report.ok
+        assert prepared.report.mode is Mode.MICROBATCH
+        assert not prepared.options.realtime
+        assert [finding.code for finding in prepared.report.why_microbatch] == ["QUERY_REFUSED"]
+    with prepared_for(FakeTarget(tmp_path), "auto", dry_run=dry_run) as prepared:
+        assert (prepared.report.mode, list(prepared.report.why_microbatch)) == (Mode.REALTIME, [])
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_auto_that_neither_mode_accepts_is_refused(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, refused_in=set(Mode))
+    with prepared_for(target, "auto", dry_run=dry_run) as prepared, pytest.raises(QueryRefused, match="query 'fraud'"):
+        prepared.require_ok()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_options_that_real_time_refuses(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, once_refused=True)
+    with prepared_for(target, "auto", dry_run=dry_run, once=True) as prepared:
+        assert prepared.report.mode is Mode.MICROBATCH
+        assert [finding.code for finding in prepared.report.why_microbatch] == [OptionRefused.code]
+    if dry_run:
+        assert prepared_for(target, dry_run=True, once=True).report.errors == {OptionRefused.code}
+    else:
+        with pytest.raises(OptionRefused):
+            prepared_for(target, dry_run=False, once=True)
+
+
+def test_the_end_of_a_bounded_run_is_asked_before_it_starts(tmp_path: Path) -> None:
+    for mode, once, asked in (("realtime", True, True), ("realtime", False, False), ("microbatch", True, False)):
+        with prepared_for(FakeTarget(tmp_path), mode, dry_run=False, once=once) as prepared:
+            assert (prepared.end is not None) == asked
+    assert prepared_for(FakeTarget(tmp_path), dry_run=True, once=True).end is None
+
+
+def test_the_checkpoint_stays_locked_once_the_query_has_its_lease(tmp_path: Path) -> None:
+    with prepared_for(FakeTarget(tmp_path), dry_run=False) as prepared:
+        lease = prepared.lease.pop_all()
+    with pytest.raises(CheckpointInUse):
+        Checkpoint(tmp_path).acquire(OWNER)
+    lease.close()
+
+
+def test_only_a_query_can_be_prepared() -> None:
+    nothing: Any = 42
+    with pytest.raises(DefinitionError, match="'int' is not a query"):
+        target_of(nothing, RunOptions())
