@@ -13,18 +13,18 @@ REALTIME_MINIMUM_MS = 5_000
 
 
 def parse_duration_ms(text: str, what: str) -> int:
-    """Milliseconds in a duration such as ``500ms``, ``10s``, ``5m``, ``1h`` or ``5 minutes``.
+    """Return the milliseconds of a duration such as ``500ms``, ``10s``, ``5m``, ``1h`` or ``5 minutes``.
 
     Args:
         text: The duration.
-        what: What it is for, for the error's sake.
+        what: The option, for the error.
     """
-    found = _WRITTEN.fullmatch(text.lower())
-    unit = found.group(2) if found else ""
+    match = _WRITTEN.fullmatch(text.lower())
+    unit = match.group(2) if match else ""
     unit = unit if unit in _UNITS_MS else _LONG_UNITS.get(unit.removesuffix("s"), "")
-    if found is None or not unit:
-        raise DurationInvalid(f"{text!r} is no duration for {what}", fix="write it as 500ms, 10s, 5m or 1h")
-    return round(float(found.group(1)) * _UNITS_MS[unit])
+    if match is None or not unit:
+        raise DurationInvalid(f"invalid duration {text!r} for {what}", fix="write it as 500ms, 10s, 5m or 1h")
+    return round(float(match.group(1)) * _UNITS_MS[unit])
 
 
 def require_realtime_interval(interval_ms: int, minimum_ms: int = REALTIME_MINIMUM_MS) -> None:
@@ -32,14 +32,13 @@ def require_realtime_interval(interval_ms: int, minimum_ms: int = REALTIME_MINIM
     if interval_ms < minimum_ms:
         raise DurationInvalid(
             f"a checkpoint interval of {in_words(interval_ms)} is too short for real time",
-            why=f"Spark takes {in_words(minimum_ms)} at least. It is how often progress is saved; records never "
-            "wait for it",
+            why=f"Spark's minimum is {in_words(minimum_ms)}; records never wait for a checkpoint",
             fix=f"--checkpoint-every {in_words(minimum_ms)} or longer; 5m is the default",
         )
 
 
 def in_words(milliseconds: int) -> str:
-    """A duration in the shortest of the units that users write."""
+    """Return a duration in the largest unit that fits, such as ``5m``."""
     for unit in ("h", "m", "s"):
         if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
             return f"{milliseconds // _UNITS_MS[unit]}{unit}"

@@ -1,4 +1,4 @@
-"""Finding the pipeline that ``FILE``, ``FILE:NAME`` or ``MODULE:NAME`` means."""
+"""Load the pipeline that ``FILE``, ``FILE:NAME`` or ``MODULE:NAME`` names."""
 
 import contextlib
 import importlib
@@ -65,7 +65,7 @@ def _is_users(module: ModuleType, folder: Path) -> bool:
 
 
 def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
-    """The pipeline of a name in a module, or the only one.
+    """Return the named pipeline of a module, or its only one.
 
     Raises:
         PipelineNotFound: There is not exactly one such pipeline in it.
@@ -84,12 +84,12 @@ def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
         )
     raise PipelineNotFound(
         f"{place} holds {len(distinct)} pipelines: {', '.join(found)}",
-        fix=f"say which: {place}:{next(iter(found))}",
+        fix=f"name one: {place}:{next(iter(found))}",
     )
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """The file or module, and the name in it, if one is given."""
+    """Return the file or module, and the name in it; the name may be empty."""
     place, colon, name = reference.rpartition(":")
     return (place, name) if colon and "/" not in name and not name.endswith(".py") else (reference, "")
 
@@ -118,10 +118,10 @@ def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_free_name(path), path)
     if spec is None or spec.loader is None:
         raise PipelineNotFound(
-            f"{path} is no Python file", fix="give a .py file that defines a pipeline, or module:name"
+            f"{path} is not a Python file", fix="give a .py file that defines a pipeline, or module:name"
         )
     module = importlib.util.module_from_spec(spec)
-    # Registered first, as Python does it: what the file imports may import it.
+    # Registered first, like Python does: what the file imports may import the file.
     sys.modules[spec.name] = module
     with spark_on_demand(), user_code(f"the file {path}"):
         spec.loader.exec_module(module)
@@ -129,7 +129,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _free_name(path: Path) -> str:
-    """The file's own name, with a number if another module has it: that one stays."""
+    """Return the file's name as a module name; with a number if another module has that name."""
     stem = path.stem.replace(".", "_")  # a dot would make it a module of a package
     names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
     return next(name for name in names if _is_free(name, path.resolve()))
@@ -137,13 +137,13 @@ def _free_name(path: Path) -> str:
 
 def _is_free(name: str, path: Path) -> bool:
     if name == "__main__" or name in sys.stdlib_module_names:
-        return False  # a later import of it means Python's own
+        return False  # a later import means the standard library's
     file = getattr(sys.modules.get(name), "__file__", None)
     return name not in sys.modules or (file is not None and Path(file).resolve() == path)
 
 
 def _send_with_functions(folder: Path) -> None:
-    """Let Python functions take along what they use of the modules in a folder: workers cannot import those."""
+    """Pickle the modules in a folder by value with the functions that use them: workers cannot import them."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is not None and Path(file).resolve().parent == folder and name == module.__name__:
@@ -165,7 +165,7 @@ def _import_module(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as absent:
-            # Only where it is the module itself, or a package it is in; what it imports is the user's affair.
+            # Only for the module itself or its package; an import inside the module is the user's code.
             if absent.name is not None and (name == absent.name or name.startswith(absent.name + ".")):
                 raise missing from None
             raise

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
 
-from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.topics import ClientConfig
 from tailrace.plan.streams import StreamRead, WriterSettings
+from tailrace.prepare.endpoint import SERVERS, Endpoint
 
 _ASK_EVERY_S = 5.0
 _ASK_AGAIN_S = 1.0
@@ -81,11 +81,10 @@ class BrokerWatch:
 
 def broker_configs(reads: Sequence[StreamRead], sink: WriterSettings | None) -> list[ClientConfig]:
     """Return how to reach the brokers of a query, once for each address; without those that only Spark can reach."""
-    found: dict[str, ClientConfig] = {}
-    for given in (*(read.options for read in reads), *([sink.options] if sink is not None else [])):
-        options = {key.lower(): value for key, value in given.items()}
-        address = options.get("kafka.bootstrap.servers", "")
-        config = client_config(address, options)
+    configs: dict[str, ClientConfig] = {}
+    for options in (*(read.options for read in reads), *([sink.options] if sink is not None else [])):
+        endpoint = Endpoint.of(options)
+        address, config = endpoint.options.get(SERVERS, ""), endpoint.config
         if address and config is not None:
-            found.setdefault(address, config)
-    return list(found.values())
+            configs.setdefault(address, config)
+    return list(configs.values())

@@ -1,4 +1,4 @@
-"""See that a real-time query really flows: Spark refuses much of what it refuses only after the start."""
+"""Confirm that a real-time query runs: Spark refuses many queries only after their start has returned."""
 
 import time
 
@@ -14,7 +14,7 @@ def confirm(running: RunningQuery) -> None:
     """Wait until the tasks of a real-time query run and its Python functions are loaded.
 
     Raises:
-        TailraceError: It ended, or runs otherwise than in real time.
+        TailraceError: It ended, or does not run in real time.
     """
     if running.mode is not Mode.REALTIME:
         return
@@ -31,21 +31,21 @@ def _await_tasks(running: RunningQuery) -> None:
     while not engine.has_running_tasks(running.query):
         if not running.is_active:
             running.raise_if_failed()
-            raise QueryFailed(f"query {running.name!r} ended as soon as it was started")
+            raise QueryFailed(f"query {running.name!r} ended right after its start")
         if time.monotonic() > deadline:
             raise QueryFailed(
                 f"query {running.name!r} did not start its tasks within {_TIMEOUT_S:.0f} s",
-                fix="see whether other queries hold Spark's task slots",
+                fix="check whether other queries hold Spark's task slots",
             )
         time.sleep(0.05)
     if not engine.runs_in_real_time(running.query):
         raise QueryRefused(
-            f"query {running.name!r} was started in real time, but Spark does not run it so",
+            f"query {running.name!r} was started in real time, but Spark does not run it in real time",
             why="its running plan has no real-time scan",
         )
-    # A model that takes minutes to load is no reason to refuse the query.
+    # Not an error after the deadline: a large model may take minutes to load.
     while not running.has_functions_loaded() and time.monotonic() < deadline:
         if not running.is_active:
             running.raise_if_failed()
-            raise QueryFailed(f"query {running.name!r} ended while its Python functions were loaded")
+            raise QueryFailed(f"query {running.name!r} ended while its Python functions were loading")
         time.sleep(0.02)

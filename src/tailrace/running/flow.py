@@ -15,17 +15,17 @@ from tailrace.running.visible_records import VisibleRecords
 PATIENCE_S = 10.0
 """How long tasks may wait for a slot: at a batch boundary, tasks of the old batch still hold some."""
 RECOVERY_S = 120.0
-"""How long they may wait after a task failed: Spark may first have to replace a lost executor."""
+"""How long tasks may wait after a task failed: Spark may first have to replace a lost executor."""
 SETTLED_S = 0.5
-"""A stage starts its tasks together: so long after the last one started, a task without a slot waits for one."""
+"""A stage starts its tasks together. A task that has not started this long after the last one waits for a slot."""
 STILL_S = 30.0
-"""How long a partition may stand still although it has records."""
+"""How long a partition with unread records may stay at the same offset."""
 TASK_S = 3.0
 """A batch is evidence against a partition only if its tasks ran this long; Spark's shortest batch lasts 5 s."""
 
 
 class Place(NamedTuple):
-    """A partition of one of the query's sources: two clusters may have topics of the same name."""
+    """A partition of one source; sources on two clusters may have topics of the same name."""
 
     source: int
     partition: str
@@ -33,16 +33,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Starved:
-    """What is not being read."""
+    """Partitions that are not read, or tasks without a slot."""
 
     waiting: int
     """Tasks that wait for a slot."""
     partitions: tuple[str, ...]
-    """The partitions that stand still although they have records, if known."""
+    """The partitions with unread records that do not advance, if known."""
 
     @property
     def in_words(self) -> str:
-        """For a person."""
+        """The same as a sentence."""
         if self.partitions:
             return f"{', '.join(self.partitions)} {'is' if len(self.partitions) == 1 else 'are'} not being read"
         return (
@@ -52,24 +52,24 @@ class Starved:
 
 @dataclass(frozen=True)
 class _Standstill:
-    """A partition that one batch after the other left at the same offset."""
+    """A partition that several batches have left at the same offset."""
 
     offset: int
     since: float | None = None
-    """When the first batch that is evidence was noted."""
+    """When the first batch that counts as evidence ended."""
     batches: int = 0
-    """Batches that are evidence."""
+    """The number of batches that count as evidence."""
 
     def again(self, now: float) -> "_Standstill":
         return _Standstill(self.offset, now if self.since is None else self.since, self.batches + 1)
 
     def is_long(self, now: float) -> bool:
-        """Whether it is no accident: a record that comes at the very end of a batch is read in the next one."""
+        """Whether it has lasted: a record that arrives at the end of a batch is read in the next one."""
         return self.batches > 1 and self.since is not None and now - self.since >= STILL_S
 
 
 class Flow:
-    """What has been seen of a query's tasks and progress."""
+    """The tasks and the progress of a query, as seen so far."""
 
     def __init__(self, visible: VisibleRecords) -> None:
         self._visible = visible
@@ -84,7 +84,7 @@ class Flow:
         self._unread: tuple[str, ...] = ()
 
     def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
-        """Return what is starved by now, if anything.
+        """Return what is starved now, or None.
 
         Args:
             stages: The running stages.
@@ -130,17 +130,17 @@ class Flow:
         self._unread = _names(self._with_records([place for place, each in still.items() if each.is_long(now)]))
 
     def _with_records(self, places: Sequence[Place]) -> list[Place]:
-        """Spark's end of a partition counts what no consumer sees, such as the markers of transactions."""
-        found = []
+        """Keep the partitions with records: Spark's end offset counts transaction markers, too."""
+        unread = []
         for source in sorted({place.source for place in places}):
             here = [place for place in places if place.source == source]
             ends = self._visible(source, [place.partition for place in here])
-            found += [place for place in here if self._still[place].offset < ends.get(place.partition, 0)]
-        return found
+            unread += [place for place in here if self._still[place].offset < ends.get(place.partition, 0)]
+        return unread
 
 
 def _lacks_slots(stage: StageTasks) -> bool:
-    """Whether a task of a stage waits for a slot, rather than for the scheduler to start it with the others."""
+    """Whether a task of a stage waits for a slot; a new stage needs a moment to start its tasks."""
     return bool(stage.waiting) and stage.steady_s >= (SETTLED_S if stage.started else PATIENCE_S)
 
 
@@ -149,24 +149,24 @@ def _names(places: Sequence[Place] | Mapping[Place, Any]) -> tuple[str, ...]:
 
 
 def still_partitions(progress: Mapping[str, Any]) -> dict[Place, int]:
-    """Return the partitions that a batch did not read from although they had more, with their offsets."""
-    found = {}
+    """Return the partitions with unread records that a batch did not read, with their offsets."""
+    still = {}
     for number, source in enumerate(progress.get("sources", ())):
         start, end, latest = (_offsets(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
         for partition, newest in latest.items():
             read_to = end.get(partition, 0)
             if read_to < newest and (partition not in end or start.get(partition) == read_to):
-                found[Place(number, partition)] = read_to
-    return found
+                still[Place(number, partition)] = read_to
+    return still
 
 
-def _offsets(told: Any) -> dict[str, int]:
-    """Offsets by ``topic-partition``; none if the source is not Kafka."""
-    if isinstance(told, str):  # as PySpark returns them
+def _offsets(reported: Any) -> dict[str, int]:
+    """Return offsets by ``topic-partition``; none if the source is not Kafka."""
+    if isinstance(reported, str):  # as PySpark returns them
         try:
-            told = json.loads(told)
+            reported = json.loads(reported)
         except ValueError:
             return {}
-    if not isinstance(told, Mapping) or not all(isinstance(each, Mapping) for each in told.values()):
+    if not isinstance(reported, Mapping) or not all(isinstance(each, Mapping) for each in reported.values()):
         return {}
-    return {f"{topic}-{number}": int(offset) for topic, each in told.items() for number, offset in each.items()}
+    return {f"{topic}-{number}": int(offset) for topic, each in reported.items() for number, offset in each.items()}

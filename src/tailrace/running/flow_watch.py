@@ -1,4 +1,4 @@
-"""A thread that watches the flow of a real-time query for as long as it runs."""
+"""A thread that watches whether a running real-time query reads every partition."""
 
 import logging
 import threading
@@ -18,12 +18,12 @@ from tailrace.running.visible_records import VisibleRecords
 
 _LOOK_EVERY_S = 2.0
 _BLIND_S = 30.0
-"""How long looks may fail before a warning says so: while Spark ends, a few always do."""
+"""How long checks may fail before a warning: a few always fail while Spark ends."""
 _log = logging.getLogger("tailrace")
 
 
 class FlowWatch:
-    """Looks at a query every two seconds; stops it, or warns, when a partition is not read."""
+    """Checks a query every two seconds; stops it, or warns, if a partition is not read."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class FlowWatch:
         Args:
             query: The query.
             name: Its name.
-            visible: Tells where a consumer's view of partitions ends.
-            note_progress: Called at every look: Spark forgets all but the last hundred batches.
+            visible: Returns the end of partitions as a consumer sees it.
+            note_progress: Called at every check: Spark keeps only the last hundred batches.
             stops: Whether to stop the query, or only warn.
         """
         self._note_progress = note_progress
@@ -54,17 +54,17 @@ class FlowWatch:
         self._said_blind = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
-        self.found = ""
-        """What is not being read right now, in words; or nothing."""
+        self.starved = ""
+        """What is not read now, as a sentence; empty if everything is."""
         self.failed: TailraceError | None = None
-        """Why the query was stopped, or is about to be."""
+        """Why the query was stopped, or will be."""
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start to watch."""
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._ended.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
@@ -102,7 +102,7 @@ class FlowWatch:
         if not self._is_real_time(latest):
             self._stop_for(
                 QueryRefused(
-                    f"query {self._name!r} was started in real time, but Spark does not run it so any more",
+                    f"query {self._name!r} was started in real time, but Spark no longer runs it in real time",
                     why="its running plan has no real-time scan",
                 )
             )
@@ -115,7 +115,7 @@ class FlowWatch:
         starved = self._flow.look(stages, latest, time.monotonic())
         if starved is not None and starved.waiting:
             starved = replace(starved, partitions=self._unread or starved.partitions)
-        said, self.found = self.found, starved.in_words if starved is not None else ""
+        said, self.starved = self.starved, starved.in_words if starved is not None else ""
         if starved is None or (said and not self._stops):
             return
         if self._stops:
@@ -133,11 +133,11 @@ class FlowWatch:
         return in_real_time
 
     def _stop_for(self, reason: TailraceError) -> None:
-        """Stop the query; if that fails, the next look tries again."""
+        """Stop the query; if that fails, the next check tries again."""
         if self._ended.is_set() or self._query.exception() is not None:
-            return  # it is ending: what Spark says of it is the cause
-        _log.info("stopping query %r: %s", self._name, reason.what)  # whoever waits for it raises the error
-        # First: as soon as the query stops, whoever waits for it asks why.
+            return  # it is ending, for a reason that Spark reports
+        _log.info("stopping query %r: %s", self._name, reason.what)  # wait() raises the error
+        # Set before the stop: wait() reads it as soon as the query has stopped.
         self.failed = reason
         self._stop()
 

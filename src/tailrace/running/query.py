@@ -145,7 +145,7 @@ class RunningQuery:
     @property
     def starved(self) -> str:
         """What is not being read right now, in words; or nothing."""
-        return self._flow.found if self._flow is not None else ""
+        return self._flow.starved if self._flow is not None else ""
 
     def has_functions_loaded(self) -> bool:
         """Return whether its Python workers are ready for a first record."""

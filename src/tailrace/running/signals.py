@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a query starts and runs."""
+"""Handle Ctrl-C and SIGTERM while a query starts and runs."""
 
 import contextlib
 import signal
@@ -14,16 +14,16 @@ _Handler = Callable[[int, FrameType | None], Any]
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
-    asked = threading.Event()
+    stop = threading.Event()
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            # Asked before, and still here: whoever asks again wants out.
+    def request_stop(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            # The second signal: the user does not want to wait.
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
-    with _handled_by(ask):
-        yield asked
+    with _handled_by(request_stop):
+        yield stop
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def defer_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled_by(handler: _Handler) -> Iterator[None]:
-    """Replace the signals' handlers; in another thread than the main one, which alone gets signals, do nothing."""
+    """Replace the signal handlers; do nothing outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,5 +53,5 @@ def _handled_by(handler: _Handler) -> Iterator[None]:
         yield
     finally:
         for number, earlier in before.items():
-            # None: installed by other means than Python, which cannot put it back.
+            # None: the handler was not installed from Python, which cannot restore it.
             signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)

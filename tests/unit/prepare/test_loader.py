@@ -62,7 +62,7 @@ def test_among_several_a_name_chooses(here: Path) -> None:
     with pytest.raises(PipelineNotFound) as refused:
         load_pipeline("job_two.py")
     assert "first, second" in refused.value.what
-    assert refused.value.fix == "say which: job_two.py:first"
+    assert refused.value.fix == "name one: job_two.py:first"
 
 
 def test_a_module_is_found_from_the_current_folder(here: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_name_that_is_not_there_or_is_something_else(here: Path) -> None:
 
 def test_a_file_that_is_not_python(here: Path) -> None:
     path = write(here, "notes.txt", "")
-    with pytest.raises(PipelineNotFound, match="is no Python file"):
+    with pytest.raises(PipelineNotFound, match="is not a Python file"):
         load_pipeline(str(path))
 
 

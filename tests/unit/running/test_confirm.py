@@ -49,5 +49,5 @@ def test_a_query_that_ends_while_its_functions_are_loaded_is_not_waited_for(monk
     functions = LoadingFunctions()
     functions.looks = -(10**6)
     query.isActive = False
-    with pytest.raises(QueryFailed, match="while its Python functions were loaded"):
+    with pytest.raises(QueryFailed, match="while its Python functions were loading"):
         confirm(run(query, costs=functions))

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import TopicMissing
 from tailrace.plan.streams import StreamRead
-from tailrace.running import visible_records as asked
+from tailrace.prepare import endpoint
 from tailrace.running.visible_records import visible_records
 
 CLUSTERS = {"one:9092": {"payments": {0: 5}, "both": {0: 7}}, "two:9092": {"customers": {0: 9}, "both": {0: 8}}}
@@ -29,8 +29,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not committed
         return {topic: CLUSTERS[config["bootstrap.servers"]][topic] for topic in counts}
 
-    monkeypatch.setattr(asked, "partition_counts", partition_counts)
-    monkeypatch.setattr(asked, "visible_ends", visible_ends)
+    monkeypatch.setattr(endpoint, "partition_counts", partition_counts)
+    monkeypatch.setattr(endpoint, "visible_ends", visible_ends)
 
 
 def test_each_source_is_asked_for_on_its_own_cluster() -> None:
