@@ -103,7 +103,7 @@ def test_a_ddl_string_is_a_list_of_columns(answers: dict[str, Any]) -> None:
 def test_a_ddl_string_that_spark_cannot_read_is_refused_with_its_reason(answers: dict[str, Any], wrong: str) -> None:
     refused = answers[wrong]
     assert refused["code"] == "SCHEMA_INVALID"
-    assert refused["what"].endswith("cannot be understood")
+    assert refused["what"].endswith("cannot be parsed")
     assert refused["why"]
     assert len(refused["why"].splitlines()) == 1
     assert "id string" in refused["fix"]
@@ -116,14 +116,14 @@ def test_a_single_type_is_no_list_of_columns(answers: dict[str, Any], wrong: str
 
 
 def test_columns_that_tailrace_would_add_are_refused(answers: dict[str, Any]) -> None:
-    assert answers["clash"]["what"] == "the schema of payments has a column 'kafka', which Tailrace would add"
+    assert answers["clash"]["what"] == "the schema of payments has a column 'kafka', a name that Tailrace reserves"
     assert "metadata=" in answers["clash"]["fix"]
     assert "'__tailrace_offset'" in answers["reserved"]["what"]
     assert answers["reserved"]["fix"] == "rename that column, or give metadata= another name"
 
 
 def test_event_time_must_be_a_timestamp(answers: dict[str, Any]) -> None:
-    assert answers["text as event time"]["what"] == "event_time='at' is no timestamp column of payments"
+    assert answers["text as event time"]["what"] == "event_time='at' is not a timestamp column of payments"
     assert answers["text as event time"]["why"] == "its columns are id, at"
 
 

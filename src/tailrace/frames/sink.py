@@ -1,4 +1,4 @@
-"""The result of the user's function as the rows that Spark's Kafka sink writes: columns to Kafka bytes."""
+"""Columns to Kafka bytes: the result of the user's function as the rows that Spark's Kafka sink writes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,11 +26,11 @@ _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("
 
 
 def sink_frame(pipeline: Pipeline, result: DataFrame, topic_limit: int | None) -> DataFrame:
-    """The rows to write, in the columns that Spark's Kafka sink knows: key, value, topic, headers.
+    """Return the rows to write, with the columns of Spark's Kafka sink: key, value, topic, headers.
 
     Args:
         pipeline: The pipeline.
-        result: What its function returned, with the hidden columns.
+        result: The result of its function, with the hidden columns.
         topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
 
     Raises:
@@ -60,7 +60,7 @@ def sink_frame(pipeline: Pipeline, result: DataFrame, topic_limit: int | None) -
 
 
 def _size_limits(sink: KafkaSink, topic_limit: int | None) -> SizeLimits:
-    """What the producer refuses, and what the topic refuses unless the producer makes records smaller."""
+    """Return the size that the producer refuses, and the one that the topic refuses unless records are compressed."""
     options = {key.lower(): value for key, value in sink.options.items()}
     request = options.get("kafka.max.request.size", "")
     compresses = options.get("kafka.compression.type", "none") != "none"
@@ -77,8 +77,8 @@ def _require_columns(pipeline: Pipeline, columns: Sequence[str], shown: Mapping[
     twice = [name for name in columns if names.count(name.lower()) > 1]
     if twice:
         raise DefinitionError(
-            f"what pipeline {pipeline.name!r} writes has several columns {twice[0]!r}",
-            why="a record's JSON can have each name once; to Spark, upper and lower case are the same",
+            f"pipeline {pipeline.name!r} writes several columns {twice[0]!r}",
+            why="a JSON object has each name once, and Spark ignores case",
             fix="drop or rename one of them",
         )
     wanted = [("key", sink.key), ("topic_column", sink.topic_column), ("value", sink.value)]
@@ -90,15 +90,15 @@ def _require_columns(pipeline: Pipeline, columns: Sequence[str], shown: Mapping[
     for role, column in wanted:
         if column is not None and column not in shown:
             raise ColumnMissing(
-                f"the sink's {role} {column!r} is not a column of what pipeline {pipeline.name!r} writes",
+                f"the sink's {role} {column!r} is not a column of the result of pipeline {pipeline.name!r}",
                 why=f"its columns are {', '.join(shown)}",
                 fix=f"keep that column in the function's result, or name another with KafkaSink({role.split()[0]}=...)",
             )
     if sink.value is not None and not isinstance(shown[sink.value], StringType | BinaryType):
         raise DefinitionError(
             f"the sink's value {sink.value!r} is of type {shown[sink.value].simpleString()}",
-            why="a column that is written as it is must be text or bytes",
-            fix="leave KafkaSink(value=...) out to write JSON, or cast the column",
+            why="a column that is written unchanged must be a string or binary",
+            fix="unset KafkaSink(value=...) to write JSON, or cast the column",
         )
     if isinstance(sink.headers, str) and not _is_headers(shown[sink.headers]):
         raise DefinitionError(
@@ -138,7 +138,7 @@ def _own_headers(sink: KafkaSink, shown: Mapping[str, DataType]) -> Column | Non
 
 
 def _as_text(name: str, kind: DataType) -> Column:
-    """A column as a key or a header shows it: bytes as they are, what is nested as JSON, the rest as text."""
+    """Return a column for a key or a header: bytes unchanged, nested types as JSON, the rest as text."""
     column = F.col(quoted(name))
     if isinstance(kind, BinaryType):
         return column

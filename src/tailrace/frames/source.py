@@ -1,4 +1,4 @@
-"""A source's records as the DataFrame that the user's function gets: Kafka bytes to columns."""
+"""Kafka bytes to columns: a source's records as the DataFrame that the user's function gets."""
 
 import json
 import re
@@ -18,11 +18,11 @@ from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
 
 _LOOK_AT = 20
 _JUDGE_FROM = 5
-"""A single odd record proves nothing; from this many on, a schema that fits none of them is a mistake."""
+"""If this many records fit the schema in no column, the schema is wrong; fewer prove nothing."""
 
 
 _CONDITION = re.compile(r"\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
-"""What Spark puts around its words for programs."""
+"""The parts of Spark's messages that are meant for programs."""
 _PLAIN = {
     "string": StructType([StructField("value", StringType())]),
     "bytes": StructType([StructField("value", BinaryType())]),
@@ -31,10 +31,10 @@ _METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 
 def record_schema(source: KafkaSource) -> StructType:
-    """The columns in a record of this source.
+    """Return the columns of a source's records.
 
     Raises:
-        SchemaInvalid: They cannot be understood, or clash with others.
+        SchemaInvalid: The schema cannot be parsed, or its names clash with others.
     """
     schema = _PLAIN.get(source.format) or _parsed_schema(source)
     _require_names(source, schema.fieldNames())
@@ -44,15 +44,15 @@ def record_schema(source: KafkaSource) -> StructType:
 
 
 def _require_names(source: KafkaSource, names: Sequence[str]) -> None:
-    """Refuse names that would meet others; to Spark, upper and lower case are the same."""
+    """Refuse names that clash; Spark ignores case."""
     if not names:
         raise SchemaInvalid(f"the schema of {source.in_words} has no column", fix='schema="id string, ..."')
     seen = {(source.metadata or "").lower()}
     for name in names:
         if name.lower().startswith(RESERVED_PREFIX) or name == source.metadata:
-            what = "which Tailrace would add"
+            what = "a name that Tailrace reserves"
         elif name.lower() in seen:
-            what = "and another that differs from it in nothing or in case alone"
+            what = "twice; case does not count"
         else:
             seen.add(name.lower())
             continue
@@ -66,7 +66,7 @@ def _require_timestamp(source: KafkaSource, schema: StructType) -> None:
     kinds = {field.name: field.dataType for field in schema.fields}
     if not isinstance(kinds.get(source.event_time or ""), TimestampType):
         raise SchemaInvalid(
-            f"event_time={source.event_time!r} is no timestamp column of {source.in_words}",
+            f"event_time={source.event_time!r} is not a timestamp column of {source.in_words}",
             why=f"its columns are {', '.join(schema.fieldNames())}",
             fix=f'declare it in the schema: "{source.event_time} timestamp"',
         )
@@ -85,7 +85,7 @@ def _parsed_schema(source: KafkaSource) -> StructType:
     except (ParseException, AnalysisException) as wrong:
         message = (wrong.getMessage() or str(wrong)).strip().splitlines()
         raise SchemaInvalid(
-            f"the schema {source.schema!r} cannot be understood",
+            f"the schema {source.schema!r} cannot be parsed",
             why=_CONDITION.sub("", next((line for line in message if line.strip()), "")).strip(),
             fix='name columns and types: "id string, amount double, at timestamp"',
         ) from wrong
@@ -100,10 +100,10 @@ def _parsed_schema(source: KafkaSource) -> StructType:
 def require_fitting_records(
     config: ClientConfig, source: KafkaSource, topics: Sequence[str], schema: StructType
 ) -> None:
-    """Look at the newest records and refuse a schema that fits none of them.
+    """Refuse a schema that fits none of the newest records.
 
     Raises:
-        SchemaMismatch: Not one of them is a JSON object with a column of the schema.
+        SchemaMismatch: None of them is a JSON object with a column of the schema.
     """
     if source.format != "json":
         return
@@ -111,8 +111,8 @@ def require_fitting_records(
     values = newest_records(config, topics, _LOOK_AT)
     if len(values) < _JUDGE_FROM:
         return
-    objects = [found for found in map(_json_object, values) if found is not None]
-    if any(columns & found.keys() for found in objects):
+    objects = [each for each in map(_json_object, values) if each is not None]
+    if any(columns & each.keys() for each in objects):
         return
     example = sorted(objects[-1])[:8] if objects else None
     raise SchemaMismatch(
@@ -134,16 +134,16 @@ def source_frame(
     bootstrap_servers: str,
     bounds: Mapping[str, str] | None,
 ) -> tuple[DataFrame, RecordCounts]:
-    """The frame that the user's function gets, and the counts of its good and bad records.
+    """Return the DataFrame for the user's function and the counts of its records.
 
-    Below the columns that it shows lie the hidden ones, which lineage needs.
+    The plan below it has hidden columns, which lineage needs.
 
     Args:
-        pipeline: The pipeline, which says what happens to a malformed record.
+        pipeline: The pipeline, which defines what happens to a malformed record.
         source: One of its sources.
         spark: The session of this query.
         bootstrap_servers: The brokers.
-        bounds: The offsets of a batch over what is there, instead of a stream.
+        bounds: The offsets of a batch; None for a stream.
     """
     schema = record_schema(source)
     reader = spark.readStream if bounds is None else spark.read
@@ -178,9 +178,9 @@ def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
 
 
 def dead_letter_producer(pipeline: Pipeline, bootstrap_servers: str) -> dict[str, str]:
-    """The configuration of the producer of dead letters.
+    """Return the configuration of the producer for dead letters.
 
-    As Spark makes up its own sink's: the connector then gives both the same producer.
+    It equals the configuration of Spark's sink, so the connector shares one producer between both.
     """
     serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
     return java_client_options(pipeline.sink.options) | {
@@ -204,7 +204,7 @@ def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, b
 
 def _json_object(value: bytes) -> dict[str, object] | None:
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, UnicodeDecodeError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

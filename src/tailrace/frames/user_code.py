@@ -1,4 +1,4 @@
-"""The border between Tailrace's code and the user's: errors there are about the user's line, not ours."""
+"""Call the user's code: an exception there becomes an error about the user's line."""
 
 import contextlib
 import traceback
@@ -14,10 +14,10 @@ _OURS = Path(__file__).resolve().parent.parent
 
 @contextlib.contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into one sentence with their file and line.
+    """Turn an exception of the user's code into an error with its file and line.
 
     Args:
-        what: What was being done, such as ``the function of pipeline 'fraud'``.
+        what: The code that runs, such as ``the function of pipeline 'fraud'``.
     """
     try:
         yield
@@ -26,7 +26,7 @@ def user_code(what: str) -> Iterator[None]:
     except SystemExit as ended:
         raise UserCodeFailed(
             f"{what} called sys.exit({ended.code!r}){_place(ended)}",
-            fix="let it return; keep what should run only as a script below: if __name__ == '__main__'",
+            fix="return instead; put code that should run only as a script below: if __name__ == '__main__'",
         ) from ended
     except Exception as raised:
         raise UserCodeFailed(
@@ -37,7 +37,7 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def _place(raised: BaseException) -> str:
-    """The innermost line of the user's own: not Tailrace's, not a library's."""
+    """Return the innermost line that is neither Tailrace's nor a library's."""
     if isinstance(raised, SyntaxError) and raised.filename:
         return f" at {raised.filename} line {raised.lineno}"
     frames = [frame for frame in traceback.extract_tb(raised.__traceback__) if is_users(frame.filename)]
@@ -47,18 +47,18 @@ def _place(raised: BaseException) -> str:
 
 
 def is_users(filename: str) -> bool:
-    """Whether a file is the user's own: not a library's, not part of this package, and a file at all."""
+    """Return whether a file belongs to the user: it exists and is neither a library's nor Tailrace's."""
     return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
 
 
 def _fix(raised: BaseException) -> str:
-    # Spark refuses a pivot without a list of values while the query is written, long before the checks.
+    # Spark refuses a pivot without a list of values while the function runs, before the checks.
     if str(raised).startswith("pivot is not supported on a streaming"):
         return PIVOT_INSTEAD
     return "fix that line; --verbose shows the whole stack trace"
 
 
 def _first_line(raised: BaseException) -> str:
-    """What the exception says, in one line."""
+    """Return the exception's message in one line."""
     text = raised.msg if isinstance(raised, SyntaxError) and raised.msg else str(raised)
     return (text.strip() or repr(raised)).splitlines()[0][:500]

@@ -1,4 +1,4 @@
-"""A pipeline over a fixed range of its topics, as one batch: what its results are compared with."""
+"""Run a pipeline as one batch over a fixed range of its topics: the reference for its results."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,13 @@ from tailrace.prepare.python_functions import carry_functions
 def run_batch(
     pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, bounds: Sequence[Mapping[str, str]]
 ) -> dict[str, int]:
-    """Read, transform and write once; return the records that could not be read, by reason.
+    """Read, transform and write once; return the number of malformed records by reason.
 
     Args:
         pipeline: The pipeline.
         spark: A session; its settings stay as they are.
         bootstrap_servers: The brokers.
-        bounds: The first and last offsets of each source, in the words of Spark's Kafka source.
+        bounds: The first and last offsets of each source, as options of Spark's Kafka source.
     """
     own = clone_session(spark)
     costs = carry_functions(own, pipeline.name, RunOptions(Mode.MICROBATCH), pipeline, bootstrap_servers)

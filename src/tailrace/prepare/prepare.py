@@ -49,7 +49,7 @@ from tailrace.prepare.facts import gather_facts, read_checkpoint
 from tailrace.prepare.findings import Findings, as_finding
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.pipeline_target import PipelineTarget
-from tailrace.prepare.query_session import query_session, rebuilt, refuse_connect
+from tailrace.prepare.query_session import query_session, refuse_connect, restarted
 from tailrace.prepare.target import Announce, BuiltQuery, Target
 from tailrace.prepare.topics import require_groups
 from tailrace.prepare.writer_target import FrameTarget, WriterTarget
@@ -207,7 +207,7 @@ class _Planning:
             reasons = tuple(each for each in report.findings if each.severity is Severity.ERROR)
             return replace(prepared, report=replace(prepared.report, why_microbatch=reasons))
         if fitting is not query and report.ok and query.slots is not None and not self.dry_run:
-            return self.plan(rebuilt(spark, query.slots), options, restartable=False)
+            return self.plan(restarted(spark, query.slots), options, restartable=False)
         # Before the start: a bounded run ends with what is there now.
         end = self.target.bound() if options.once and options.realtime and report.ok and not self.dry_run else None
         return Prepared(options, fitting, report, self.checkpoint, built, end, ExitStack())

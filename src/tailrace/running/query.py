@@ -1,4 +1,4 @@
-"""A query that runs: waiting for it, stopping it, and what it said when it ended."""
+"""A running query: wait for it, stop it, ask what it did and why it ended."""
 
 import contextlib
 import threading
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.2
 _COUNTS_TIMEOUT_S = 3.0
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
-"""What a call to Spark may raise, also if its JVM is gone."""
+"""What a call to Spark may raise, even if its JVM is gone."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a query did between its start and its end, as far as its completed batches tell."""
+    """What a query did between its start and its end, according to its completed batches."""
 
     name: str
     mode: str
@@ -55,11 +55,11 @@ class RunSummary:
     input_rows: int
     checkpoint: str
     malformed: Mapping[str, int]
-    """Records that could not be read, by reason, in the tasks that have ended; one read again counts again."""
+    """Malformed records by reason, in the tasks that have ended; a record that is read again counts again."""
     why_microbatch: tuple[Mapping[str, str], ...] = ()
-    """What was found against real time, where the mode was left to Tailrace."""
+    """With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch."""
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
-    """What each Python function cost, where the engine ran it."""
+    """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
     """In real time: records read since the last checkpoint, which the next start processes again.
 
@@ -71,13 +71,13 @@ def jvm_ended(name: str) -> QueryFailed:
     """Return the error for a query whose JVM is gone."""
     return QueryFailed(
         f"Spark's JVM ended while query {name!r} ran",
-        why="the operating system may have killed it for lack of memory",
-        fix="start it again: it goes on from its last checkpoint",
+        why="the operating system may have killed it because memory ran out",
+        fix="start it again: it continues from its last checkpoint",
     )
 
 
 class RunningQuery:
-    """A started query. It holds its checkpoint until it is stopped or has failed."""
+    """A started query. It locks its checkpoint until it has stopped or failed."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class RunningQuery:
         costs: FunctionCosts | None = None,
     ) -> None:
         self.query = query
-        """PySpark's own handle, for everything that is not here."""
+        """PySpark's own handle, for everything else."""
         self.name = name
         self.mode = mode
         self.report = report
-        """What the check before the start had to say."""
+        """The report of the check before the start."""
         self._flow: FlowWatch | None = None
         self._brokers: list[BrokerWatch] = []
         self.lost_lineage = ""
@@ -104,7 +104,7 @@ class RunningQuery:
         """The topic that it writes to; empty if each row names one."""
         self._bound: Bound | None = None
         self.watch: BatchWatch | None = None
-        """Knows which batch runs, where it is to end by itself."""
+        """Knows which batch runs, for a bounded run."""
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
         self._costs = costs
@@ -120,7 +120,7 @@ class RunningQuery:
 
     @property
     def slots(self) -> Slots | None:
-        """The tasks of each stage, where they could be counted."""
+        """The tasks of each stage; None if they could not be counted."""
         return self.report.slots
 
     @property
@@ -129,12 +129,12 @@ class RunningQuery:
         return self.report.why_microbatch
 
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
-        """See to it, from now on, that every partition is read; otherwise ``stop`` with an error or ``warn``."""
+        """Start to watch that every partition is read; otherwise ``stop`` with an error or ``warn``."""
         self._flow = FlowWatch(self.query, self.name, visible, self._note_progress, stops=starved == "stop")
         self._flow.start()
 
     def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
-        """Log, from now on, when the brokers stop answering and when they answer again."""
+        """Start to log when the brokers stop answering and when they answer again."""
         self._brokers = [
             BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
             for config in configs
@@ -144,16 +144,16 @@ class RunningQuery:
 
     @property
     def starved(self) -> str:
-        """What is not being read right now, in words; or nothing."""
+        """What is not read now, as a sentence; empty if everything is."""
         return self._flow.starved if self._flow is not None else ""
 
     def has_functions_loaded(self) -> bool:
-        """Return whether its Python workers are ready for a first record."""
+        """Return whether its Python workers are ready for the first record."""
         return self._costs is None or self._costs.are_loaded(self.query)
 
     @property
     def checkpoint(self) -> str:
-        """Where its progress is saved."""
+        """The folder in which its progress is saved."""
         return self._checkpoint.location
 
     @property
@@ -162,11 +162,11 @@ class RunningQuery:
         return bool(self.query.isActive)
 
     def end_at(self, bound: "Bound") -> None:
-        """Let it end by itself, after the first checkpoint at or past the bound; ``wait`` sees to it."""
+        """End it after the first checkpoint at or past the bound; ``wait`` does so."""
         self._bound = bound
 
     def wait(self, timeout_s: float | None = None, stop: threading.Event | None = None) -> bool:
-        """Wait until the query ends, or ``stop`` is set, or time is up; return whether it ended.
+        """Wait until the query ends, ``stop`` is set, or the timeout passes; return whether it ended.
 
         Raises:
             TailraceError: The query ended with an error.
@@ -188,12 +188,12 @@ class RunningQuery:
             self.query.stop()
             self._bound = None
         elif self.watch is not None and self.watch.end_after(int(self._latest["batchId"])):
-            # The next batch has begun, perhaps with more that has arrived: what it processes must be saved, too.
+            # The next batch has begun and may have read new records: its progress must be saved, too.
             self._ending = self.watch
             self._bound = None
 
     def _still_runs(self) -> bool:
-        """Whether it runs, noting what it has done meanwhile; a bounded run is ended when it is done."""
+        """Note its progress and return whether it runs; end a bounded run that is done."""
         try:
             self._note_progress()
             if not self.is_active and (self._ending is None or self._ending.has_ended()):
@@ -204,7 +204,7 @@ class RunningQuery:
         return True
 
     def raise_if_failed(self) -> None:
-        """Raise what ended the query, if something did, in the user's words."""
+        """Raise the error that ended the query, if it failed."""
         try:
             if self.is_active:
                 return
@@ -220,16 +220,15 @@ class RunningQuery:
     def stop(self) -> RunSummary:
         """Stop the query and release its checkpoint.
 
-        In real time the records since the last checkpoint were processed but not yet saved as done: the next start
-        processes them again.
+        In real time, progress since the last checkpoint is not saved: the next start processes those records again.
 
         Raises:
-            TailraceError: The query had failed before, and ``wait`` has not raised that yet. Or it could not be
-                stopped: it may still run, so its checkpoint stays locked.
+            TailraceError: The query had failed, and ``wait`` has not raised that yet; or it could not be stopped, and
+                its checkpoint stays locked because it may still run.
         """
         failure = None
         with contextlib.suppress(*_SPARK_FAILED):
-            # Before the query stops: what Spark reports afterwards may come from the stop itself.
+            # Before the stop: what Spark reports later may be caused by the stop.
             failure = self._find_failure()
             self._note_progress()
         try:
@@ -252,7 +251,7 @@ class RunningQuery:
         return self.summary()
 
     def _find_failure(self) -> TailraceError | None:
-        """Return what ended the query, if something did. Whoever asks knows that it has ended, or ends it."""
+        """Return the error that ended the query, if it failed; the query has ended, or is about to."""
         self._end_watches()
         if self._flow is not None:
             self._failure = self._failure or self._flow.failed
@@ -267,17 +266,17 @@ class RunningQuery:
         for watch in self._brokers:
             watch.end()
         if self._flow is not None:
-            self._flow.end()  # it may just be about to say why it stopped the query
+            self._flow.end()  # it may be about to set why it stopped the query
 
     def unanswered(self, failed: Exception) -> TailraceError:
-        """Return the error for a question that Spark did not answer."""
+        """Return the error for a call that Spark did not answer."""
         if has_jvm_ended(failed):
             self._end_watches()
             self._checkpoint.release()
             self._failure_raised = True
             return self._note_jvm_end(failed)
         return QueryFailed(
-            f"Spark did not answer a question about query {self.name!r}",
+            f"Spark did not answer a call about query {self.name!r}",
             why=_first_line(failed),
             fix="call stop(): the query may still run, so its checkpoint stays locked",
         )
@@ -301,7 +300,7 @@ class RunningQuery:
             return has_jvm_ended(failed)
 
     def summary(self) -> RunSummary:
-        """What it did so far."""
+        """Return what it has done so far."""
         with contextlib.suppress(*_SPARK_FAILED):
             self._note_progress()
         return RunSummary(
@@ -318,7 +317,7 @@ class RunningQuery:
         )
 
     def _uncommitted_rows(self) -> int:
-        """Count what tasks have read and no completed batch has in it."""
+        """Count the records that tasks have read and no completed batch has saved."""
         if self.mode is not Mode.REALTIME:
             return 0
         with contextlib.suppress(*_SPARK_FAILED):
@@ -326,7 +325,7 @@ class RunningQuery:
         return max(0, self._last_read - sum(self._seen_batches.values()))
 
     def python_costs(self) -> dict[str, FunctionCost]:
-        """What its Python functions cost until a few seconds ago; nothing where Spark itself runs them."""
+        """Return what its Python functions cost until a few seconds ago; nothing if Spark itself runs them."""
         if self._costs is not None:
             with contextlib.suppress(*_SPARK_FAILED):
                 self._last_costs = self._costs.read()
@@ -344,7 +343,7 @@ class RunningQuery:
             self._await_last_counts()
 
     def _await_last_counts(self) -> None:
-        """Wait until the tasks of a stopped query have ended: the last of their counts come with that."""
+        """Wait until the tasks of a stopped query have ended: they send their last counts then."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
         watched: list[RecordCounts | FunctionCosts] = list(self._counts)
         if self._costs is not None:
@@ -358,7 +357,7 @@ class RunningQuery:
             self.watch.close()
 
     def _note_progress(self) -> None:
-        """Remember each completed batch; Spark itself keeps only the last hundred."""
+        """Remember each completed batch; Spark keeps only the last hundred."""
         for progress in self.query.recentProgress:
             batch: dict[str, Any] = dict(progress) if isinstance(progress, dict) else progress.__dict__
             number = batch.get("batchId", batch.get("_batchId"))

@@ -102,7 +102,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "query_session", lambda spark, *_: spark)
     monkeypatch.setattr(preparation, "gather_facts", facts)
     monkeypatch.setattr(preparation, "require_groups", lambda *_: set())
-    monkeypatch.setattr(preparation, "rebuilt", lambda _, slots: FakeSpark(slots.required))
+    monkeypatch.setattr(preparation, "restarted", lambda _, slots: FakeSpark(slots.required))
     monkeypatch.setattr(preparation.engine, "stream_reads", lambda _: [])
     monkeypatch.setattr(preparation.engine, "capacity", lambda own: Capacity(own.slots))
 
