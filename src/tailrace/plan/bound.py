@@ -1,4 +1,4 @@
-"""The end of a bounded run in real time, which Spark itself knows only for micro-batches."""
+"""The end of a bounded run in real time. Spark itself has one only for micro-batches."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from tailrace.kafka.topics import Offsets
 
 @dataclass(frozen=True)
 class Bound:
-    """Where the sources' topics ended when the run began."""
+    """The ends of the sources' topics when the run began."""
 
     ends: Sequence[Offsets]
     alone: bool = False
-    """Whether nobody writes to them meanwhile: then the batch after the last one has nothing in it."""
+    """Whether nobody else writes to them: the batch after the last one is then empty."""
 
     def is_reached(self, progress: Mapping[str, Any]) -> bool:
-        """Whether a completed batch lies at or past the end of every partition."""
+        """Return whether a completed batch has reached the end of every partition."""
         return _covers(_positions(progress), self.ends)
 
 
 def _positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-    """How far a completed batch got; of two sources that read the same topic, the one that is behind."""
+    """Return the offsets after a completed batch; if two sources read one topic, the lower ones."""
     positions: dict[tuple[str, int], int] = {}
     for source in progress.get("sources", ()):
         offsets = source["endOffset"]
@@ -30,8 +30,8 @@ def _positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
             offsets = json.loads(offsets)
         for topic, partitions in (offsets or {}).items():
             for partition, offset in partitions.items():
-                place = (topic, int(partition))
-                positions[place] = min(offset, positions.get(place, offset))
+                key = (topic, int(partition))
+                positions[key] = min(offset, positions.get(key, offset))
     return positions
 
 
