@@ -61,7 +61,7 @@ def test_a_result_larger_than_the_topic_takes(spark: Any, kafka: Kafka, mode: st
 def test_a_compressed_result_that_only_the_broker_can_measure(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     gzip = {"kafka.compression.type": "gzip"}
     failed = failure(kafka, tmp_path, "microbatch", topic={"max.message.bytes": str(LIMIT)}, producer=gzip)
-    assert failed.what == f"a result of query 'large' is too large for topic {kafka.made[1]!r}"
+    assert failed.what == f"query 'large': a result is too large for topic {kafka.made[1]!r}"
     assert "max.message.bytes" in failed.why
     assert f"--entity-name {kafka.made[1]} --add-config max.message.bytes=" in failed.fix
 

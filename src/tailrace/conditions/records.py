@@ -11,7 +11,7 @@ from tailrace.errors import DeadLettersFailed, RecordMalformed, RecordTooLarge
 RECORD_MALFORMED = Condition(
     error=RecordMalformed,
     pattern=r"record (?P<record>\S+) is malformed: (?P<problem>.*)",
-    what="query {query!r} ended at record {record}, which is malformed",
+    what="query {query!r} ended: record {record} is malformed",
     why="{problem}",
     fix="fix what sends it, or let the pipeline continue without such records: malformed='dead-letter'",
 )

@@ -355,7 +355,7 @@ def test_an_option_that_real_time_refuses_is_named() -> None:
 
 def test_a_malformed_record_is_reported_with_its_offset_and_problem() -> None:
     error = translate_failure("fraud", MALFORMED)
-    assert error.what == "query 'fraud' ended at record payments-0@19, which is malformed"
+    assert error.what == "query 'fraud' ended: record payments-0@19 is malformed"
     assert error.why == (
         "not_json: Unexpected character ('o' (code 111)): was expecting double-quote to start field name"
     )
