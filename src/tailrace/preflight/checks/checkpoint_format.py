@@ -1,7 +1,7 @@
 """The checkpoint has the old format.
 
 Problem:
-    Real time is to continue the checkpoint of a micro-batch query that Spark started with its own defaults. Real time
+    You start real time on the checkpoint of a micro-batch query that Spark started with its own defaults. Real time
     refuses that format.
 
 Do this instead:
