@@ -82,4 +82,4 @@ OTHER_RULE = Condition(
     fix="rewrite that operation, or do it where the results are read",
     defaults={"rule": "Spark's analyser does not accept it on a stream"},
 )
-"""A rule that has no entry of its own."""
+"""Any rule without its own entry."""

@@ -39,8 +39,8 @@ def check(query: Query) -> Iterator[Finding]:
         if by_operator or by_line:
             continue  # OPERATOR_REFUSED reports it.
         values = {"rule": f"it breaks Spark's rule {refusal.condition}"} if refusal.condition else {}
-        said = sentence(refusal.message.strip().splitlines()[0])
-        yield refused(query, rule, where=where(refusal), sentence=said, **values)
+        values["sentence"] = sentence(refusal.message.strip().splitlines()[0])
+        yield refused(query, rule, where=where(refusal), **values)
 
 
 def _rule_of(refusal: Refusal, query: Query) -> Condition:
