@@ -50,10 +50,12 @@ def _checks() -> str:
 
 
 def _check(module: Any) -> str:
-    what, _, rest = (inspect.getdoc(module) or "").partition("\n\nAnti-pattern:\n")
-    bad, _, good = rest.partition("\n\nBest practice:\n")
-    told = [f"**{name}.** {' '.join(text.split())}" for name, text in (("Not so", bad), ("But so", good))]
-    return f"\n## {module.CODE}\n\n{what}\n\n" + "\n\n".join(told) + "\n"
+    summary, _, rest = (inspect.getdoc(module) or "").partition("\n\nProblem:\n")
+    problem, _, instead = rest.partition("\n\nDo this instead:\n")
+    sections = [
+        f"**{name}.** {' '.join(text.split())}" for name, text in (("Problem", problem), ("Do this instead", instead))
+    ]
+    return f"\n## {module.CODE}\n\n{summary}\n\n" + "\n\n".join(sections) + "\n"
 
 
 def _settings() -> str:

@@ -144,7 +144,7 @@ def test_a_row_for_a_topic_that_is_not_there_is_told(mode: str) -> None:
         lambda df: df.withColumn("target", F.lit("no-such-topic")),
         topic_column="target",
     )
-    with pytest.raises(TopicMissing, match="'no-such-topic', which a row of query 'formats' is to be written to"):
+    with pytest.raises(TopicMissing, match="query 'formats' has a row for topic 'no-such-topic'"):
         run(here, [{"id": 1}], mode)
 
 

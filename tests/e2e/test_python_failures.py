@@ -112,7 +112,7 @@ def test_where_no_worker_survives_anything_not_every_record_is_blamed() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    with pytest.raises(UserCodeFailed, match="end whatever they are given"):
+    with pytest.raises(UserCodeFailed, match="every Python worker of query"):
         run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
 
 

@@ -98,7 +98,7 @@ def test_changed_shuffle_partitions(spark: Any, kafka: Kafka, mode: str, tmp_pat
         kafka.receive_count(here.sink.topic, 1)
         # At least one batch must be complete for the checkpoint to pin anything.
         running.wait(timeout_s=3)
-    with pytest.raises(SettingRefused, match="was made with 2"):
+    with pytest.raises(SettingRefused, match="was written with 2"):
         tr.start(
             here,
             mode,
@@ -234,7 +234,7 @@ def test_other_output_modes(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
         .outputMode("complete")
         .queryName("counts")
     )
-    with pytest.raises(QueryRefused, match="only update mode, not complete"):
+    with pytest.raises(QueryRefused, match="the output mode Complete cannot run in real time"):
         start(kafka, writer, "realtime", tmp_path / "c")
 
 

@@ -115,7 +115,7 @@ def test_a_certificate_of_a_stranger(spark: Any, kafka: SecuredKafka) -> None:
 def test_tls_at_a_port_without(kafka: SecuredKafka) -> None:
     config = client_config(kafka.bootstrap_servers, kafka.options("nobody"))
     assert config is not None
-    with pytest.raises(TlsFailed, match="use the port for TLS"):
+    with pytest.raises(TlsFailed, match="use the TLS port"):
         list_topics(config)
 
 

@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(
     assert not fresh & OF_A_CHECKPOINT
     format_old = tr.check(ours, "microbatch", checkpoint=tmp_path / "theirs", **asked)
     assert "CHECKPOINT_FORMAT_OLD" not in {each.code for each in format_old.findings}
-    assert "only micro-batch may go on" in format_old.checkpoint
+    assert "only micro-batch can continue it" in format_old.checkpoint
 
 
 def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources, tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ WATCHED = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.ex
 seen = []
 sys.addaudithook(lambda event, _: event in WATCHED and seen.append(event))
 """
-TELL = """
+REPORT = """
 print(json.dumps({"modules": sorted(sys.modules), "events": seen, "threads": threading.active_count()}))
 """
 
 
 def observe(program: str) -> tuple[set[str], list[str], int]:
     """What the program imported, the processes and connections it began, and how many threads it has."""
-    command = [sys.executable, "-c", WATCH + program + TELL]
+    command = [sys.executable, "-c", WATCH + program + REPORT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {name.partition(".")[0] for name in told["modules"]}, told["events"], told["threads"]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    return {name.partition(".")[0] for name in seen["modules"]}, seen["events"], seen["threads"]
 
 
 HELP = """
@@ -40,6 +40,7 @@ assert _run({arguments!r}) == 0
         "import tailrace\n",
         "import tailrace.testing, tailrace.testing.plugin\n",
         "import tailrace.errors, tailrace.pipeline, tailrace.tuning, tailrace.checkpoint, tailrace.toolchain\n",
+        "import tailrace.preflight.checks, tailrace.preflight.run_checks\n",
         HELP.format(arguments=["--help"]),
         HELP.format(arguments=["run", "--help"]),
         HELP.format(arguments=["broker", "start", "--help"]),
@@ -49,6 +50,7 @@ assert _run({arguments!r}) == 0
         "import tailrace",
         "test kit",
         "definitions and toolchain",
+        "checks",
         "--help",
         "run --help",
         "broker start --help",

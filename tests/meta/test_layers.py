@@ -168,6 +168,19 @@ def test_latency_is_pure() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+def test_checks_import_no_client_and_no_jvm() -> None:
+    clients = {"confluent_kafka", "py4j", "pyspark"}
+    doors = {f"tailrace.{name}" for name in JVM_DOORS}
+    files = [path for path in source_files() if layer_of(path) in {"plan", "preflight"}]
+    offenders = [
+        f"{name_of(path)} imports {name}"
+        for path in files
+        for name in imported_modules(tree_of(path))
+        if name.split(".")[0] in clients or ".".join(name.split(".")[:2]) in doors
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
 def test_the_walk_sees_imports_wherever_they_hide() -> None:
     tree = ast.parse(
         "from typing import TYPE_CHECKING\n"

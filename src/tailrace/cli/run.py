@@ -59,7 +59,7 @@ def _say_started(pipeline: Pipeline, options: RunOptions, running: "RunningQuery
     if running.lost_lineage:
         say(f"lineage: {running.lost_lineage}")
     if running.mode is Mode.REALTIME:
-        slots = f"{running.slots.sum_in_words} task {_slots(running.slots.required)}; " if running.slots else ""
+        slots = f"{running.slots.formula} task {_slots(running.slots.required)}; " if running.slots else ""
         say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
     else:
         say(f"progress is saved with every batch in {running.checkpoint}")

@@ -8,10 +8,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tailrace.conditions.kafka import java_cause
 from tailrace.engine.gateway import jvm_of
 from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicMissing
+from tailrace.kafka.cause import Cause
 from tailrace.kafka.client import client_identity, java_client_options
-from tailrace.kafka.failures import Cause, broker_error, java_cause
+from tailrace.kafka.failures import broker_error
 from tailrace.kafka.rights import Rights
 from tailrace.kafka.topics import topic_unseen
 

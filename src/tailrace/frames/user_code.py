@@ -5,7 +5,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailrace.conditions.rewrites import PIVOT_INSTEAD
+from tailrace.conditions.analysis import PIVOT
+from tailrace.conditions.python import FUNCTION_RAISED
 from tailrace.errors import TailraceError, UserCodeFailed
 from tailrace.worker.failures import is_librarys
 
@@ -54,8 +55,8 @@ def is_users(filename: str) -> bool:
 def _fix(raised: BaseException) -> str:
     # Spark refuses a pivot without a list of values while the function runs, before the checks.
     if str(raised).startswith("pivot is not supported on a streaming"):
-        return PIVOT_INSTEAD
-    return "fix that line; --verbose shows the whole stack trace"
+        return PIVOT.fix
+    return FUNCTION_RAISED.fix
 
 
 def _first_line(raised: BaseException) -> str:

@@ -1,23 +1,23 @@
-"""Why a broker did not do what it was asked: not reached, no TLS, no login, no right.
+"""Why a broker did not answer Tailrace's own Kafka client: not reached, no TLS, no login, no right.
 
-Librdkafka tells a refused login or a failed TLS handshake only beside the question that was asked, which itself times
-out. The Java client that Spark uses tells it by the class of an exception.
+Librdkafka reports a refused login or a failed TLS handshake to a callback, while the request itself times out. For
+Spark's own Kafka client see :mod:`tailrace.conditions.kafka`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError as KafkaErrorCode
 
 from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotAuthorized, TlsFailed
+from tailrace.kafka.cause import Cause
 from tailrace.kafka.listener import Wants, wanted_by
 
 ClientConfig: TypeAlias = Mapping[str, str | int]
 
 _LOGIN = {
-    KafkaErrorCode._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes begin so
+    KafkaErrorCode._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
     KafkaErrorCode.SASL_AUTHENTICATION_FAILED,
     KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM,
     KafkaErrorCode.ILLEGAL_SASL_STATE,
@@ -29,37 +29,21 @@ _RIGHTS = {
     KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _TLS = {KafkaErrorCode._SSL}  # noqa: SLF001
-_JAVA_CLASSES = re.compile(r"^(?:Caused by: )?(?:(?:[\w$]+\.)+[\w$]+(?:Exception|Error)[\w$]*: ?)+")
-_JAVA = (
-    (re.compile(r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException"), AuthenticationFailed),
-    (re.compile(r"SslAuthenticationException|SSLHandshakeException|SSL (?:key|trust)store"), TlsFailed),
-    (re.compile(r"(?:Topic|Group|Cluster|TransactionalId)AuthorizationException"), NotAuthorized),
-)
-JAVA_REFUSALS = re.compile("|".join(pattern.pattern for pattern, _ in _JAVA))
-"""What the Java client says of a connection, a login or a right that a broker refuses."""
 _OPTIONS = "in options= of the source and the sink"
 _TLS_WANTED = "it accepts TLS connections only, and the client does not use TLS"
-_TLS_NOT_HERE = "the client uses TLS, and that port does not"
+_TLS_NOT_HERE = "the client uses TLS, and the port does not"
 _LOGIN_WANTED = "it accepts connections with a login only, and the client has none"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a client failed: the kind of error, and one sentence."""
-
-    kind: type[KafkaError]
-    why: str
 
 
 def librdkafka_cause(
     config: ClientConfig, failed: KafkaErrorCode | None, beside: Sequence[KafkaErrorCode] = ()
 ) -> Cause:
-    """Find out what went wrong with a request of our own client.
+    """Find why a request of Tailrace's own client failed.
 
     Args:
         config: The client's settings.
-        failed: What the request ended with; None if there was no answer at all.
-        beside: What the client reported in the meantime.
+        failed: The error of the request; None if no answer came.
+        beside: What the client reported to its callback meanwhile.
     """
     everything = [*([failed] if failed is not None else []), *beside]
     for codes, kind in ((_RIGHTS, NotAuthorized), (_LOGIN, AuthenticationFailed), (_TLS, TlsFailed)):
@@ -79,17 +63,8 @@ def librdkafka_cause(
     return Cause(BrokerUnreachable, _own_words(failed) if failed is not None else "it did not answer in time")
 
 
-def java_cause(text: str) -> Cause | None:
-    """Find out what went wrong with Spark's Kafka client, from a Java exception; None if it is nothing of these."""
-    for pattern, kind in _JAVA:
-        if pattern.search(text):
-            line = next(line for line in text.splitlines() if pattern.search(line))
-            return Cause(kind, _JAVA_CLASSES.sub("", line).strip() or line.strip())
-    return None
-
-
 def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
-    """The error for a broker that did not answer a question of the pipeline's."""
+    """Return the error for a broker that did not answer a request."""
     address = str(config.get("bootstrap.servers", "the given address"))
     if cause.kind is BrokerUnreachable:
         return unreachable(address, cause.why)
@@ -107,14 +82,14 @@ def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
         ),
         NotAuthorized: (
             f"the Kafka broker at {address} does not let {who} do that",
-            "ask whoever runs the broker for the right (kafka-acls --add)",
+            "ask the broker's administrator for the right (kafka-acls --add)",
         ),
     }.get(cause.kind, (f"the Kafka broker at {address} refused a request", "look at the broker's own log"))
     return cause.kind(what, why=cause.why, fix=fix)
 
 
 def unreachable(address: str, reason: str) -> BrokerUnreachable:
-    """The error for a broker that does not answer."""
+    """Return the error for a broker that does not answer."""
     return BrokerUnreachable(
         f"no Kafka broker answers at {address}",
         why=reason,
@@ -123,7 +98,7 @@ def unreachable(address: str, reason: str) -> BrokerUnreachable:
 
 
 def user_of(config: ClientConfig) -> str:
-    """Who a client logs in as, in words."""
+    """Return the user that a client logs in as."""
     name = config.get("sasl.username")
     return f"user {name!r}" if name else "this client"
 
@@ -132,12 +107,12 @@ def _tls_fix(why: str) -> str:
     if why == _TLS_WANTED:
         return f"set kafka.security.protocol to SSL or SASL_SSL {_OPTIONS}"
     if why == _TLS_NOT_HERE:
-        return f"use the port for TLS, or set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT {_OPTIONS}"
-    return f"trust what signed the broker's certificate: kafka.ssl.truststore.type and .location {_OPTIONS}"
+        return f"use the TLS port, or set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT {_OPTIONS}"
+    return f"trust the authority of the broker's certificate: kafka.ssl.truststore.type and .location {_OPTIONS}"
 
 
 def _own_words(error: KafkaErrorCode) -> str:
-    """Librdkafka's own sentence, without the address before it and the timing behind it."""
+    """Return librdkafka's sentence without its address and timing."""
     words = re.sub(r"^\w+://\S+: ", "", str(error.str()))
     if "certificate verify failed" in words:
         return "the broker's certificate is not signed by an authority that the client trusts"

@@ -1,1 +1,1 @@
-"""A query as plain data: operators, refusals, slots, sources and sink. Knows no Spark."""
+"""A query as plain data: operators, refusals, slots, sources and sink. Needs no Spark."""

@@ -1,4 +1,4 @@
-"""The end of a bounded run in real time; Spark itself has one only for micro-batches (``availableNow``)."""
+"""The end of a bounded run in real time. Spark itself has one only for micro-batches."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ class Bound:
 
     ends: Sequence[Offsets]
     alone: bool = False
-    """Whether nobody else writes to the topics, so that the batch after the last one is empty."""
+    """Whether nobody else writes to them: the batch after the last one is then empty."""
 
     def is_reached(self, progress: Mapping[str, Any]) -> bool:
         """Return whether a completed batch has reached the end of every partition."""
@@ -22,7 +22,7 @@ class Bound:
 
 
 def _positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-    """Return how far a completed batch has read; if two sources read one topic, the smaller offset."""
+    """Return the offsets after a completed batch; if two sources read one topic, the lower ones."""
     positions: dict[tuple[str, int], int] = {}
     for source in progress.get("sources", ()):
         offsets = source["endOffset"]
@@ -30,8 +30,8 @@ def _positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
             offsets = json.loads(offsets)
         for topic, partitions in (offsets or {}).items():
             for partition, offset in partitions.items():
-                place = (topic, int(partition))
-                positions[place] = min(offset, positions.get(place, offset))
+                key = (topic, int(partition))
+                positions[key] = min(offset, positions.get(key, offset))
     return positions
 
 

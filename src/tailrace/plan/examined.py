@@ -11,14 +11,14 @@ class Examined:
     """What Spark would do with a query."""
 
     plan: Operator | None
-    """None where no plan can be made of it."""
+    """None if Spark cannot plan it."""
     refusals: tuple[Refusal, ...]
     tasks: tuple[str, ...] = ()
-    """The partition that each task of the sources would read, in the order in which tasks get slots."""
+    """The partition that each source task would read, in the order in which tasks get slots."""
     windows_s: tuple[float, ...] = ()
-    """How long its time windows are."""
+    """The lengths of its time windows."""
     calls: tuple[Call, ...] = ()
-    """The user's DataFrame calls whose lines are known, the last one first."""
+    """The user's DataFrame calls with a known line, the last one first."""
     pivots: bool = False
     """Whether it pivots."""
     microbatch: bool = True

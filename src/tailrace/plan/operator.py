@@ -10,27 +10,27 @@ class Operator:
 
     name: str
     partitions: int | None
-    """For an exchange of rows between tasks: how many tasks read it."""
+    """For a shuffle: the number of tasks that read it."""
     children: tuple["Operator", ...]
     refused: bool = False
     """Whether Spark refuses to run it in real time."""
     implied: bool = False
-    """Whether Spark added it for what another operator requires, such as a sort below a window function."""
+    """Whether Spark added it for another operator, such as a sort below a window function."""
     fixed: bool = False
-    """For an exchange: whether the query itself says how many tasks read it, instead of a setting."""
+    """For a shuffle: whether the query itself sets the number of tasks, not a setting."""
     bounded: bool = True
     """For an operator with state: whether the watermark removes it."""
     functions: tuple[str, ...] = ()
     """The names of the Python functions that it calls."""
     path: str = ""
-    """How rows go to them, where the engine carries them."""
+    """How the engine sends rows to them; empty if Spark does."""
     call: str = ""
-    """The DataFrame method that made it, where that is known."""
+    """The DataFrame method that added it, if known."""
     line: str = ""
-    """Where the user called that, as ``file:line``."""
+    """The line of that call, as ``file:line``."""
 
     def walk(self) -> Iterator["Operator"]:
-        """This node and everything below it."""
+        """Yield this node and everything below it."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -38,7 +38,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Call:
-    """A DataFrame method that the user called, and where."""
+    """A DataFrame method that the user called, and its line."""
 
     call: str
     line: str

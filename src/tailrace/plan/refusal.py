@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that Spark would refuse to start, or to go on with."""
+    """Something that Spark would refuse to start or to continue."""
 
     condition: str
-    """Spark's name for the error; empty where it has none."""
+    """Spark's name for the error; empty if it has none."""
     message: str
     parameters: Mapping[str, str]
     call: str = ""

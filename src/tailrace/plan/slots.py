@@ -1,7 +1,7 @@
-"""How many task slots a query needs.
+"""The number of task slots that a query needs.
 
-In real time every task of every stage runs at the same time, for as long as the query runs: one task per source
-partition, and one per partition of each shuffle. In micro-batch stages take turns and any number of slots will do.
+In real time all tasks of all stages run at the same time, as long as the query runs: one task per source partition,
+and one per partition of each shuffle. In micro-batch stages run one after the other, and one slot is enough.
 """
 
 import math
@@ -19,17 +19,17 @@ class Slots:
 
     stages: tuple[int, ...]
     fixed: int = 0
-    """Tasks after shuffles whose number the query itself says, and no setting."""
+    """Tasks after shuffles whose number the query itself sets."""
     fixed_shuffles: int = 0
 
     @property
     def required(self) -> int:
-        """How many task slots real time needs."""
+        """The number of task slots that real time needs."""
         return sum(self.stages)
 
     @property
-    def sum_in_words(self) -> str:
-        """The sum as a user can check it."""
+    def formula(self) -> str:
+        """The sum of the stages, such as ``2 + 4 = 6``."""
         if len(self.stages) == 1:
             return str(self.required)
         return " + ".join(map(str, self.stages)) + f" = {self.required}"
@@ -37,12 +37,12 @@ class Slots:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many tasks a Spark can run at the same time.
+    """The tasks that a Spark can run at the same time.
 
     Attributes:
-        slots: Task slots, of all executors that are there.
-        taken: How many of them run tasks now.
-        executors_missing: Executors that were asked for and are not there yet.
+        slots: The task slots of all registered executors.
+        taken: The slots that run tasks now.
+        executors_missing: Requested executors that have not registered yet.
     """
 
     slots: int
@@ -51,12 +51,12 @@ class Capacity:
 
     @property
     def free(self) -> int:
-        """Slots that a new query would find."""
+        """The slots that a new query can use."""
         return max(0, self.slots - self.taken)
 
 
 def cores_for(tasks: int, settings: Mapping[str, str]) -> int:
-    """How many cores give so many tasks a slot each; a task may take several, or a part of one."""
+    """Return the cores that this many tasks need; ``spark.task.cpus`` says how many each takes."""
     return math.ceil(tasks * float(settings.get("spark.task.cpus") or 1))
 
 
@@ -65,7 +65,7 @@ def count_slots(plan: Operator, source_partitions: int) -> Slots:
 
     Args:
         plan: Its physical plan.
-        source_partitions: The partitions of all its sources together.
+        source_partitions: The number of partitions of all its sources.
     """
     shuffles = [(node.partitions, node.fixed) for node in plan.walk() if node.partitions and _reads_a_stream(node)]
     fixed = [partitions for partitions, is_fixed in shuffles if is_fixed]
@@ -74,5 +74,5 @@ def count_slots(plan: Operator, source_partitions: int) -> Slots:
 
 
 def _reads_a_stream(node: Operator) -> bool:
-    """Whether rows of a stream flow through a node; a static table is shuffled in a job of its own."""
+    """Return whether a node gets rows of a stream; Spark shuffles a static table in its own job."""
     return any(below.name.startswith(_STREAM_LEAVES) for below in node.walk())

@@ -1,4 +1,4 @@
-"""The ends of a query: its streaming sources and its writer."""
+"""The streaming sources and the writer of a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class StreamRead:
-    """A streaming source in a query, with the options it was made with."""
+    """A streaming source in a query, with its options."""
 
     format: str
     options: Mapping[str, str] = field(repr=False)
-    """Passwords may be among them."""
+    """They may contain passwords."""
 
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """What a ``DataStreamWriter`` was told."""
+    """The settings of a ``DataStreamWriter``."""
 
     format: str
     output_mode: str
     options: Mapping[str, str] = field(repr=False)
-    """By lower-case name, as Spark compares them. Passwords may be among them."""
+    """By lower-case name, as Spark compares them. They may contain passwords."""

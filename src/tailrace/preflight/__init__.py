@@ -1,1 +1,1 @@
-"""What would go wrong with a query, found before it starts."""
+"""Problems of a query, found before it starts. Needs no Spark and no Kafka client."""

@@ -1,4 +1,4 @@
-"""The way of a record, link by link: about what it may wait at each, from the settings in force."""
+"""The latency chain: about how long a record may wait at each step, from the settings in force."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,21 +14,21 @@ _ROW_BY_ROW = {
     "spark.sql.execution.python.udf.maxRecordsPerBatch": "1",
     "spark.sql.execution.python.udf.buffer.size": "4",
 }
-"""With all of these Spark sends each row to a function without Arrow by itself."""
-_SPARKS_OWN_TIMER_MS = 50.0
-_KAFKAS_OWN_FETCH_WAIT_MS = 500.0
+"""With all of these, Spark sends each row to a function without Arrow in its own message."""
+_SPARK_TIMER_MS = 50.0
+_KAFKA_FETCH_WAIT_MS = 500.0
 _HOP_MS = 0.45
-"""Producer, broker and consumer where nothing waits: the p50 of the benchmark's floor (docs/results.md)."""
+"""Producer, broker and consumer if nothing waits: the p50 of the benchmark's floor (docs/results.md)."""
 _PAUSE_MS, _PAUSE_WITH_STATE_MS = 300.0, 550.0
-"""What a boundary between batches takes, as measured by ``bench gap`` (docs/results.md)."""
+"""The pause between two batches, as measured by ``bench gap`` (docs/results.md)."""
 _STATIC_SIDE_MS = 110.0
-"""What reading a static table of a thousand rows again adds to that (``make bench-static``)."""
+"""The extra pause for a static table of a thousand rows, which is read again (``make bench-static``)."""
 _PYTHON_MS = {"pickled rows": 0.3, "plain columns": 0.8, "Arrow batches": 0.9}
-"""What `@udf`, `@pandas_udf` and `arrow_udf` added to the p50 of a built-in expression (docs/results.md, 2,000/s)."""
+"""What `@udf`, `@pandas_udf` and `arrow_udf` add to the p50 of a built-in expression (docs/results.md, 2,000/s)."""
 
 
 def latency_chain(query: Query) -> tuple[Link, ...]:
-    """The links of a query's way: what each record may wait, what a checkpoint costs, what a crash repeats."""
+    """Return what each record may wait, what a checkpoint costs, and what a crash repeats."""
     links = list(_links(query))
     return (*links, *_at_checkpoints(query)) if query.realtime else tuple(links)
 
@@ -59,7 +59,7 @@ def _python_links(query: Query) -> Iterator[Link]:
 def _sink_links(query: Query) -> Iterator[Link]:
     sink = query.sink.format if query.sink is not None else ""
     if sink == "foreach" and query.realtime:
-        yield Link("Python foreach", float(query.interval_ms), "rows wait until a megabyte of them has come")
+        yield Link("Python foreach", float(query.interval_ms), "rows wait until there is a megabyte of them")
     if sink != "kafka" or query.sink is None:
         return
     linger = linger_ms(query)
@@ -67,7 +67,7 @@ def _sink_links(query: Query) -> Iterator[Link]:
         yield Link("producer", linger, LINGER)
     yield Link("task to topic", _HOP_MS, "the benchmark's floor")
     if query.sink_replicas > 1:
-        # Readers see a record when every replica in sync has it, whatever the producer waits for.
+        # Consumers see a record when every in-sync replica has it, whatever the producer waits for.
         acks = query.sink.options.get("kafka.acks", "all").lower()
         yield Link("replicas", _HOP_MS, f"{query.sink_replicas} replicas, kafka.acks={acks}")
 
@@ -83,31 +83,32 @@ def _at_checkpoints(query: Query) -> Iterator[Link]:
 
 
 def shuffle_wait_ms(query: Query) -> float:
-    """How long a row may wait in a shuffle's buffer."""
+    """Return how long a row may wait in a shuffle's buffer."""
     given = query.setting(SHUFFLE_TIMER)
-    return float(given) if given.isdigit() else _SPARKS_OWN_TIMER_MS
+    return float(given) if given.isdigit() else _SPARK_TIMER_MS
 
 
 def linger_ms(query: Query) -> float:
-    """How long a result may wait in the producer for others."""
+    """Return how long the producer may keep a result to send it with others."""
     given = query.sink.options.get(LINGER, "0") if query.sink is not None else "0"
     return float(given) if given.isdigit() else 0.0
 
 
 def fetch_wait_ms(options: Mapping[str, str]) -> float:
-    """How long a broker may hold a record back until more have come."""
+    """Return how long a broker may hold a record back until there are more."""
     given = {key.lower(): value for key, value in options.items()}
     least, wait = given.get(FETCH_BYTES, "1"), given.get(FETCH_WAIT, "")
     if not least.isdigit() or int(least) <= 1:
         return 0.0
-    return float(wait) if wait.isdigit() else _KAFKAS_OWN_FETCH_WAIT_MS
+    return float(wait) if wait.isdigit() else _KAFKA_FETCH_WAIT_MS
 
 
 def holds_rows_for_python(query: Query) -> bool:
-    """Whether rows wait for a batch of them to fill before Python gets any.
+    """Return whether rows wait until a batch is full before they go to Python.
 
-    The engine calls functions with what has arrived. Spark's own operators wait; they run only with its check off.
+    The engine calls functions with the rows that have arrived. Spark's own operators wait; they run only if Spark's
+    allowlist check is off.
     """
     row_by_row = all(query.setting(key) == value for key, value in _ROW_BY_ROW.items())
-    sparks_own = [node for node in query.python_nodes if not node.path and not node.refused]
-    return any(node.name == "ArrowEvalPython" or not row_by_row for node in sparks_own)
+    spark_nodes = [node for node in query.python_nodes if not node.path and not node.refused]
+    return any(node.name == "ArrowEvalPython" or not row_by_row for node in spark_nodes)

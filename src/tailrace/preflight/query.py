@@ -1,34 +1,33 @@
-"""A query as the checks see it: plain data, gathered once."""
+"""A query as the checks see it: plain data, collected once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tailrace.conditions.condition import Condition, or_microbatch
+from tailrace.conditions.operators import PYTHON_NODES
 from tailrace.pipeline import Mode
 from tailrace.plan.operator import Call, Operator
 from tailrace.plan.refusal import Refusal
 from tailrace.plan.slots import Capacity, Slots
 from tailrace.plan.streams import StreamRead, WriterSettings
 
-PYTHON_NODES = ("BatchEvalPython", "ArrowEvalPython")
-"""Spark's own operators of Python functions on columns."""
-
 SCAN = "RealTimeStreamScan"
-"""What reads a stream in real time."""
+"""The operator that reads a stream in real time."""
 STATEFUL = ("StatefulStreamlineAggregate", "StateStoreSave", "StreamingDeduplicate", "StreamingSymmetricHashJoin")
-"""How the names of operators with state begin."""
+"""The prefixes of the names of operators with state."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What the query's checkpoint says.
+    """The content of the query's checkpoint.
 
     Attributes:
         location: Its folder.
-        format: The version of its commit log; 0 where nothing was committed yet.
-        shuffle_partitions: How many parts its state has; they cannot change.
-        belongs_to: The query it belongs to, where that is another one.
-        offsets: Where each source goes on, as Spark wrote it; none where nothing was committed yet.
-        python: What each Python function cost in the last run, as :class:`tailrace.engine.FunctionCost` has it.
+        format: The version of its commit log; 0 if nothing is committed yet.
+        shuffle_partitions: The number of partitions of its state, which cannot change.
+        belongs_to: The query that owns it, if that is another one.
+        offsets: The next offsets of each source, as Spark wrote them; empty if nothing is committed yet.
+        python: What each Python function cost in the last run, as in :class:`tailrace.engine.FunctionCost`.
     """
 
     location: str
@@ -39,39 +38,39 @@ class Saved:
     python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
-    def switches(self) -> str:
-        """Which modes may go on from it, in words; nothing where no batch was completed yet."""
+    def modes(self) -> str:
+        """The modes that can continue it, as a sentence; empty if no batch is complete yet."""
         if self.format == 0:
             return ""
-        which = "either mode may go on from it" if self.format > 1 else "only micro-batch may go on from it"
-        return f"{self.location}, format {self.format}: {which}"
+        modes = "both modes can continue it" if self.format > 1 else "only micro-batch can continue it"
+        return f"{self.location}, format {self.format}: {modes}"
 
 
 @dataclass(frozen=True)
 class Query:
-    """Everything that a check may ask.
+    """All facts about a query that the checks use.
 
     Attributes:
-        name: The query's.
-        mode: How it is to run.
+        name: Its name.
+        mode: The mode to run it in.
         interval_ms: The checkpoint interval in real time, the trigger interval in micro-batch.
-        plan: Its physical plan; None where Spark can make none.
+        plan: Its physical plan; None if Spark cannot plan it.
         refusals: What Spark would refuse.
-        tasks: The partition that each task of the sources would read, in the order in which tasks get slots.
-        windows_s: How long its time windows are.
-        calls: The DataFrame calls whose lines are known, the last one first.
+        tasks: The partition that each source task would read, in the order in which tasks get slots.
+        windows_s: The lengths of its time windows.
+        calls: The user's DataFrame calls with a known line, the last one first.
         pivots: Whether it pivots.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
         reads: Its streaming sources.
-        slots: The tasks of each stage; None where they are not known.
-        capacity: What the running Spark has.
-        master: Where that Spark runs.
-        settings: Every setting that somebody chose, and Tailrace's own.
-        sink: Where it writes.
-        sink_topic_settings: The sink topic's own settings, as the broker tells them.
-        sink_replicas: How many brokers keep a copy of each result; 0 where that is not known.
+        slots: The tasks of each stage; None if they are unknown.
+        capacity: The slots of the running Spark.
+        master: The master of that Spark.
+        settings: Every explicit setting, the user's and Tailrace's.
+        sink: Its writer.
+        sink_topic_settings: The sink topic's settings, as the broker reports them.
+        sink_replicas: The number of brokers with a copy of each result; 0 if unknown.
         saved: Its checkpoint.
-        rights_unknown: The topics and groups of which a broker does not say whether this user may use them.
+        rights_unknown: The topics and groups for which the broker does not report this user's rights.
     """
 
     name: str
@@ -97,7 +96,7 @@ class Query:
 
     @property
     def realtime(self) -> bool:
-        """Whether it is to run in real time."""
+        """Whether the mode is real time."""
         return self.mode is Mode.REALTIME
 
     @property
@@ -107,39 +106,39 @@ class Query:
 
     @property
     def python_nodes(self) -> list[Operator]:
-        """The plan's nodes that hand a stream's rows to Python functions: the engine's, which name a path, and Spark's.
+        """The plan's nodes that send a stream's rows to Python functions: the engine's, which have a path, and Spark's.
 
-        A static table may be made by Python functions, too: no record waits for those.
+        A static table may use Python functions, too: no record waits for those.
         """
-        found = [node for node in self.operators() if node.path or node.name in PYTHON_NODES]
-        return [node for node in found if any(below.name.startswith(SCAN) for below in node.walk())]
+        nodes = [node for node in self.operators() if node.path or node.name in PYTHON_NODES]
+        return [node for node in nodes if any(below.name.startswith(SCAN) for below in node.walk())]
 
     def operators(self, *names: str) -> Iterator[Operator]:
-        """The plan's nodes whose name begins with one of these; all where none is given."""
+        """Yield the plan's nodes whose name has one of these prefixes; all nodes if none is given."""
         for node in self.plan.walk() if self.plan is not None else ():
             if not names or node.name.startswith(names):
                 yield node
 
-    def refused(self, condition: str) -> Iterator[Refusal]:
-        """What Spark refuses under a name."""
-        return (refusal for refusal in self.refusals if refusal.condition == condition)
+    def refusals_of(self, condition: Condition) -> Iterator[Refusal]:
+        """Yield what Spark refuses for a condition."""
+        return (refusal for refusal in self.refusals if refusal.condition in condition.spark)
 
     def setting(self, key: str) -> str:
-        """A setting's value; empty where nobody chose one."""
+        """Return a setting's value; empty if it is not set."""
         return self.settings.get(key, "")
 
-    def or_microbatch(self, fix: str, how: str = "run with --mode microbatch") -> str:
-        """A fix, and micro-batch as another if the query runs there."""
-        return f"{fix}, or {how}" if self.runs_in_microbatch else fix
+    def or_microbatch(self, fix: str) -> str:
+        """Return a fix, with micro-batch as the alternative if the query runs there."""
+        return or_microbatch(fix) if self.runs_in_microbatch else fix
 
     @property
     def shuffles(self) -> int:
-        """How often rows move between tasks."""
+        """The number of shuffles."""
         if self.slots is not None:
             return len(self.slots.stages) - 1
         return sum(1 for node in self.operators() if node.partitions is not None)
 
 
 def where(node: Operator | Refusal | Call) -> str:
-    """The user's line, as far as it is known."""
+    """Return the user's line and call, as far as they are known."""
     return f"{node.line} ({node.call})" if node.line and node.call else node.line

@@ -1,4 +1,4 @@
-"""What all checks together found."""
+"""The findings of all checks, as one report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tailrace.preflight.finding import Finding, Severity
 
 
 class When(StrEnum):
-    """When a wait comes."""
+    """When a record waits."""
 
     RECORD = "every record"
     CHECKPOINT = "at a checkpoint"
@@ -20,28 +20,28 @@ class When(StrEnum):
 
 @dataclass(frozen=True)
 class Link:
-    """One part of the way of a record, and about what it may wait there."""
+    """A step in a record's path, and about how long a record may wait there."""
 
     name: str
     ms: float
     source: str
-    """The setting, or the measurement, that the figure comes from."""
+    """The setting or the measurement behind the figure."""
     when: When = When.RECORD
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The answer of ``tr.check`` and ``tailrace check``.
+    """The result of ``tr.check`` and ``tailrace check``.
 
     Attributes:
-        name: The query's.
+        name: The query's name.
         mode: The mode that it was checked for.
-        slots: The tasks of each stage; None where they could not be counted.
-        available: The task slots of the Spark that would run it.
+        slots: The tasks of each stage; None if they could not be counted.
+        available: The free task slots of the Spark that would run it.
         findings: The worst first.
-        latency: The links of the latency chain, in milliseconds, as far as settings tell.
-        checkpoint: Which modes may go on from its checkpoint, in words; nothing where it has none yet.
-        python: What each Python function of it cost in the last run; nothing where it has not run yet.
+        latency: The links of the latency chain, in milliseconds, as far as the settings say.
+        checkpoint: The modes that can continue its checkpoint, as a sentence; empty if it has none yet.
+        python: What each of its Python functions cost in the last run; empty if it has not run yet.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
         why_microbatch: With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch.
     """
@@ -59,16 +59,16 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether it would run and process everything."""
+        """Whether the query would run and process everything."""
         return not self.errors
 
     @property
     def errors(self) -> set[str]:
-        """The codes of what keeps it from running."""
+        """The codes of the errors."""
         return {finding.code for finding in self.findings if finding.severity is Severity.ERROR}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         stages = list(self.slots.stages) if self.slots is not None else []
         required = self.slots.required if self.slots is not None else None
         return {
@@ -86,7 +86,7 @@ class CheckReport:
         }
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first; otherwise as they were found."""
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Sort findings by severity; those of one severity keep their order."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))

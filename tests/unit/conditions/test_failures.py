@@ -33,7 +33,7 @@ LIMITATION = "Streaming real-time mode has the following limitation:"
 def python_failure(
     user_file: str = "/home/ann/jobs/fraud.py", error: str = "ZeroDivisionError: division by zero"
 ) -> str:
-    """What Spark says when a Python worker raised, wrapped and followed by Java's own trace."""
+    """Return what Spark prints when a Python worker raised, with Java's own trace."""
     return f"""\
 [STREAM_FAILED] Query [id = 0c5a, runId = 91be] terminated with exception: Job aborted due to stage failure: Task 0 in \
 stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): \
@@ -105,7 +105,7 @@ UNKNOWN = (
 
 
 def stage_failure(cause: str, trace: str = JAVA_FRAMES) -> str:
-    """What Spark says when a task failed: once in a sentence, and once more as a chain of causes."""
+    """Return what Spark prints when a task failed: a sentence, then the chain of causes."""
     line = (
         "Job aborted due to stage failure: Task 0 in stage 17.0 failed 1 times, most recent failure: Lost task 0.0 in "
         f"stage 17.0 (TID 28) (localhost executor driver): {cause}\n{trace}"
@@ -129,7 +129,7 @@ DEAD_LETTERS = stage_failure(
     f"{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access "
     f"topics: [fraud.dead-letters]\n{JAVA_FRAMES}",
 )
-# As it looks where the last letters were refused: a task's listeners tell only by a suppressed exception.
+# When the broker refuses the last letters, a task's listeners report only a suppressed exception.
 DEAD_LETTERS_AT_THE_END = stage_failure(
     "org.apache.spark.util.TaskCompletionListenerException: dead letters could not be written to fraud.dead-letters",
     f"{JAVA_FRAMES}\tSuppressed: org.apache.spark.sql.tailrace.DeadLettersFailedException: dead letters could not be "
@@ -207,7 +207,7 @@ def test_each_failure_is_of_its_class_in_one_line_with_the_whole_text_kept(
         )
 
 
-def test_a_python_exception_is_told_with_the_users_line_and_its_own_words() -> None:
+def test_a_python_exception_is_reported_with_the_users_line() -> None:
     error = translate_failure("fraud", python_failure())
     assert error.what == (
         "a Python function of query 'fraud' raised an exception at /home/ann/jobs/fraud.py line 9 in risk: "
@@ -226,7 +226,7 @@ def test_a_function_that_failed_on_a_record_names_both() -> None:
     )
 
 
-def test_an_exception_class_of_the_users_own_is_told_too() -> None:
+def test_the_users_own_exception_class_is_reported() -> None:
     error = translate_failure("fraud", python_failure(error="fraud.rules.TooRisky: 17 is too much"))
     assert error.what.endswith(": fraud.rules.TooRisky: 17 is too much")
 
@@ -243,7 +243,7 @@ def test_a_message_of_several_lines_begins_with_its_exception() -> None:
 
 def test_a_python_function_in_real_time_is_refused_in_the_users_words() -> None:
     error = translate_failure("fraud", PYTHON_OPERATOR)
-    assert "calls a Python function" in error.what
+    assert error.what == "query 'fraud': a Python function cannot run in real time"
     assert "BatchEvalPython" not in str(error)
 
 
@@ -251,17 +251,69 @@ def test_microbatch_is_advised_only_for_a_query_that_runs_there() -> None:
     texts = [*(text for text, _ in CASES), OPTION]
     assert [text for text in texts if "microbatch" in translate_failure("fraud", text).fix] == []
     advised = [text for text in texts if "microbatch" in translate_failure("fraud", text, runs_in_microbatch=True).fix]
-    assert advised == [PYTHON_OPERATOR, SORT, OLD_FORMAT, SINK, OPTION]
+    assert advised == [PYTHON_OPERATOR, SORT, SLOTS, OLD_FORMAT, SETTING, OUTPUT_MODE, SINK, OPTION]
 
 
-def test_another_operator_is_named_without_its_package() -> None:
-    assert "does not support" in translate_failure("fraud", SORT).what
-    assert "Sort" in translate_failure("fraud", SORT).what
-
-
-def test_only_operators_are_named_as_unsupported() -> None:
+def test_an_operator_is_reported_as_the_users_operation_with_its_rewrite() -> None:
     error = translate_failure("fraud", SORT)
-    assert error.what == "query 'fraud' cannot run in real time: Spark does not support Sort there"
+    assert error.what == "query 'fraud': a sort cannot run in real time"
+    assert error.why == "Spark refuses its operator Sort in this mode"
+    assert error.fix == "sort where the results are read"
+
+
+def test_several_operators_of_one_operation_are_reported_once() -> None:
+    package = "org.apache.spark.sql.execution"
+    text = not_allowed(f"{package}.aggregate.HashAggregateExec, {package}.aggregate.MergingSessionsExec are")
+    assert translate_failure("fraud", text).what == "query 'fraud': a session window cannot run in real time"
+
+
+def test_an_unknown_operator_is_reported_by_its_own_name() -> None:
+    error = translate_failure("fraud", not_allowed("org.apache.spark.sql.execution.NeverHeardOfExec"))
+    assert error.what == "query 'fraud': the operation NeverHeardOf cannot run in real time"
+
+
+@pytest.mark.parametrize(
+    ("text", "sink"),
+    [
+        (SINK, "FileSink"),
+        (not_allowed("").replace("The operator(s): ", "The sink(s): org.apache.spark.sql.MemorySink is"), "MemorySink"),
+    ],
+)
+def test_a_sink_is_named_without_its_package(text: str, sink: str) -> None:
+    assert translate_failure("fraud", text).what == f"query 'fraud': the sink '{sink}' cannot be written in real time"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (OUTPUT_MODE, "the output mode Complete cannot run in real time"),
+        (SETTING, "spark.speculation cannot work in real time"),
+        (
+            refusal(
+                "INPUT_STREAM_NOT_SUPPORTED", "The input stream a.b.RateStream is not supported in Real-time Mode."
+            ),
+            "the source RateStream cannot be read in real time",
+        ),
+        (
+            refusal("IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED", "Real-time mode does not support union on them."),
+            "a union of a source with itself cannot run in real time",
+        ),
+        (
+            "There are [1] sources in the checkpoint offsets and now there are [2] sources requested by the query.",
+            "the checkpoint has 1 source and the query has 2 sources",
+        ),
+        (
+            "Sorting is not supported on streaming DataFrames/Datasets, unless it is in Complete output mode;\nSort",
+            "a sort cannot run on a stream",
+        ),
+        (
+            "[NEW_RULE] Zipping is not supported on streaming DataFrames. SQLSTATE: 0A000",
+            "refused by Spark: Zipping is not supported on streaming DataFrames",
+        ),
+    ],
+)
+def test_a_failure_has_the_sentence_of_the_check(text: str, what: str) -> None:
+    assert translate_failure("fraud", f"{text}\n{JAVA_FRAMES}").what == f"query 'fraud': {what}"
 
 
 def test_no_refusal_offers_to_switch_the_check_off() -> None:
@@ -269,13 +321,13 @@ def test_no_refusal_offers_to_switch_the_check_off() -> None:
         assert "allowlistCheck" not in translate_failure("fraud", text).fix
 
 
-def test_missing_slots_are_told_in_numbers() -> None:
-    assert "(6 needed, 4 free)" in translate_failure("fraud", SLOTS).what
+def test_missing_slots_are_counted() -> None:
+    assert translate_failure("fraud", SLOTS).what == "query 'fraud': real time needs 6 task slots and Spark has 4 free"
 
 
-def test_missing_slots_without_numbers_are_told_as_well() -> None:
+def test_missing_slots_without_numbers_are_reported_too() -> None:
     error = translate_failure("fraud", "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] changed words")
-    assert error.what == "query 'fraud' needs more task slots than Spark has free"
+    assert error.what == "query 'fraud': real time needs more task slots than Spark has free"
 
 
 def test_an_unknown_failure_gives_the_innermost_reason_without_class_names() -> None:
@@ -287,11 +339,11 @@ def test_an_unknown_failure_without_causes_gives_its_first_line() -> None:
     assert error.why == "it is broken"
 
 
-def test_a_failure_without_words_says_so() -> None:
+def test_a_failure_without_text_has_a_reason() -> None:
     assert translate_failure("fraud", "").why == "Spark gave no reason"
 
 
-def test_an_option_that_real_time_does_not_take_is_named() -> None:
+def test_an_option_that_real_time_refuses_is_named() -> None:
     text = (
         "java.lang.IllegalArgumentException: maxOffsetsPerTrigger is not compatible with real time mode\n" + JAVA_FRAMES
     )
@@ -301,23 +353,23 @@ def test_an_option_that_real_time_does_not_take_is_named() -> None:
     assert "maxOffsetsPerTrigger" in error.fix
 
 
-def test_a_malformed_record_is_told_by_its_place_and_what_is_wrong_with_it() -> None:
+def test_a_malformed_record_is_reported_with_its_offset_and_problem() -> None:
     error = translate_failure("fraud", MALFORMED)
-    assert error.what == "record payments-0@19 is malformed, so query 'fraud' ended"
+    assert error.what == "query 'fraud' ended: record payments-0@19 is malformed"
     assert error.why == (
         "not_json: Unexpected character ('o' (code 111)): was expecting double-quote to start field name"
     )
     assert "malformed='dead-letter'" in error.fix
 
 
-def test_dead_letters_that_could_not_be_written_are_told_with_topic_and_reason() -> None:
+def test_dead_letters_that_could_not_be_written_are_reported_with_topic_and_reason() -> None:
     error = translate_failure("fraud", DEAD_LETTERS)
     assert error.what == "query 'fraud' ended because its dead letters could not be written to fraud.dead-letters"
     assert error.why == "Not authorized to access topics: [fraud.dead-letters]"
     assert "no record is lost" in error.fix
 
 
-def test_dead_letters_refused_at_the_end_of_a_task_are_told_with_the_reason_too() -> None:
+def test_dead_letters_refused_at_the_end_of_a_task_are_reported_with_the_reason_too() -> None:
     error = translate_failure("fraud", DEAD_LETTERS_AT_THE_END)
     assert error.what.endswith("could not be written to fraud.dead-letters")
     assert error.why.startswith("The message is 2379 bytes when serialized which is larger than 600")
@@ -335,20 +387,20 @@ def test_dead_letters_whose_topic_is_gone_are_still_about_dead_letters() -> None
     assert error.why == gone
 
 
-def test_a_row_without_a_topic_is_told_with_the_two_ways_out() -> None:
+def test_a_row_without_a_topic_is_reported_with_both_fixes() -> None:
     error = translate_failure("fraud", NULL_TOPIC)
     assert error.what == "a row of query 'fraud' has no topic: its topic column is null"
     assert "topic_column=" in error.fix
 
 
-def test_a_row_without_a_topic_is_known_in_the_words_of_older_connectors_too() -> None:
+def test_a_row_without_a_topic_is_recognised_in_the_text_of_older_connectors_too() -> None:
     text = "null topic present in the data. Use the topic option for setting a default topic.\n" + JAVA_FRAMES
     assert translate_failure("fraud", text).what == translate_failure("fraud", NULL_TOPIC).what
 
 
-def test_a_topic_that_only_the_data_names_is_told_by_its_name() -> None:
+def test_a_missing_topic_of_a_row_is_reported_by_its_name() -> None:
     error = translate_failure("fraud", TOPIC_UNKNOWN)
-    assert error.what == "topic 'audit-eu', which a row of query 'fraud' is to be written to, does not exist"
+    assert error.what == "query 'fraud' has a row for topic 'audit-eu', which does not exist"
     assert "tailrace broker topic audit-eu" in error.fix
     assert "topic column" in error.fix
 
@@ -368,7 +420,7 @@ def test_the_users_own_exception_comes_before_what_it_says() -> None:
         ("ClusterAuthorizationException: Cluster authorization failed.", NotAuthorized, "Cluster authorization failed"),
     ],
 )
-def test_what_the_broker_refuses_while_it_runs_is_told_as_what_it_is(
+def test_what_the_broker_refuses_during_a_run_has_its_own_class(
     exception: str, kind: type[TailraceError], why: str
 ) -> None:
     cause = f"Caused by: org.apache.kafka.common.errors.{exception}\n"
@@ -398,8 +450,8 @@ tailrace.worker.failures.FunctionFailed: pyspark.errors.PySparkRuntimeError: [RE
     )
 
 
-def too_large(says: str) -> str:
-    return f"org.apache.spark.SparkException: Job aborted\nCaused by: {says}\n\tat somewhere\n"
+def too_large(cause: str) -> str:
+    return f"org.apache.spark.SparkException: Job aborted\nCaused by: {cause}\n\tat somewhere\n"
 
 
 MEASURED = too_large(
@@ -408,10 +460,10 @@ MEASURED = too_large(
 )
 
 
-def test_a_result_that_is_too_large_is_told_by_its_record_its_size_and_the_setting() -> None:
+def test_a_result_that_is_too_large_is_reported_with_record_size_and_setting() -> None:
     error = translate_failure("fraud", MEASURED)
     assert isinstance(error, RecordTooLarge)
-    assert error.what == "the result of record payments-0@17 is too large for topic 'decisions', so query 'fraud' ended"
+    assert error.what == "query 'fraud': the result of record payments-0@17 is too large for topic 'decisions'"
     assert error.why == "it has 2,000,123 bytes, and the producer's max.request.size is 1,048,576"
     assert "'kafka.max.request.size': '2000123'" in error.fix
     assert "--entity-name decisions --add-config max.message.bytes=2000123" in error.fix
@@ -420,7 +472,7 @@ def test_a_result_that_is_too_large_is_told_by_its_record_its_size_and_the_setti
 def test_a_result_of_an_unknown_record_that_is_too_large_for_its_topic() -> None:
     text = MEASURED.replace("the result of record payments-0@17", "a result").replace("request.size", "message.bytes")
     error = translate_failure("fraud", text)
-    assert error.what == "a result is too large for topic 'decisions', so query 'fraud' ended"
+    assert error.what == "query 'fraud': a result is too large for topic 'decisions'"
     assert "the topic's max.message.bytes is 1,048,576" in error.why
     assert "kafka.max.request.size" not in error.fix
 
@@ -428,7 +480,7 @@ def test_a_result_of_an_unknown_record_that_is_too_large_for_its_topic() -> None
 REFUSED = "org.apache.kafka.common.errors.RecordTooLargeException: "
 
 
-def test_a_result_that_the_producer_refused_is_told_by_its_size() -> None:
+def test_a_result_that_the_producer_refused_is_reported_with_its_size() -> None:
     text = too_large(
         REFUSED
         + "The message is 2000000 bytes when serialized which is larger than 1048576, which is the value of the "
@@ -436,17 +488,17 @@ def test_a_result_that_the_producer_refused_is_told_by_its_size() -> None:
     )
     error = translate_failure("fraud", text, "decisions")
     assert isinstance(error, RecordTooLarge)
-    assert error.what == "a result of query 'fraud' is too large for topic 'decisions'"
+    assert error.what == "query 'fraud': a result is too large for topic 'decisions'"
     assert error.why == "it has 2,000,000 bytes, and the producer's max.request.size is 1,048,576"
 
 
 @pytest.mark.parametrize(("topic", "named"), [("decisions", "topic 'decisions'"), ("", "its topic")])
-def test_a_result_that_the_broker_refused_is_told_by_the_topic_and_its_setting(topic: str, named: str) -> None:
+def test_a_result_that_the_broker_refused_is_reported_with_the_topic_and_its_setting(topic: str, named: str) -> None:
     text = too_large(
         REFUSED + "The request included a message larger than the max message size the server will accept."
     )
     error = translate_failure("fraud", text, topic)
     assert isinstance(error, RecordTooLarge)
-    assert error.what == f"a result of query 'fraud' is too large for {named}"
+    assert error.what == f"query 'fraud': a result is too large for {named}"
     assert "max.message.bytes" in error.why
     assert "max.message.bytes" in error.fix

@@ -5,7 +5,8 @@ from confluent_kafka import KafkaError as Code
 
 from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotAuthorized, TlsFailed
 from tailrace.kafka import failures
-from tailrace.kafka.failures import Cause, broker_error, java_cause, librdkafka_cause
+from tailrace.kafka.cause import Cause
+from tailrace.kafka.failures import broker_error, librdkafka_cause
 from tailrace.kafka.listener import Wants
 
 CONFIG = {"bootstrap.servers": "host:9092", "sasl.username": "ann", "sasl.password": "secret"}
@@ -31,7 +32,7 @@ def wants(monkeypatch: pytest.MonkeyPatch) -> dict[str, Wants | None]:
         (
             Code(Code._TRANSPORT, f"{AT}Disconnected: connecting to a PLAINTEXT broker listener?{AFTER}"),
             TlsFailed,
-            "that port does not",
+            "the port does not",
         ),
         (Code(Code._RESOLVE, f"{AT}Failed to resolve"), BrokerUnreachable, "transport failure"),
     ],
@@ -85,22 +86,3 @@ def test_every_error_names_the_broker_and_a_way_out_and_no_password(kind: type[K
     assert error.fix
     assert "secret" not in str(error)
     assert ("tailrace broker start" in error.fix) is (kind is BrokerUnreachable)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("java.util.concurrent.ExecutionException: org.a.SaslAuthenticationException: no", AuthenticationFailed),
-        ("org.apache.kafka.common.KafkaException: x\nSSL keystore /a.jks could not be read", TlsFailed),
-        ("org.a.b.ClusterAuthorizationException: no", NotAuthorized),
-    ],
-)
-def test_the_java_client_is_understood_by_its_classes(text: str, kind: type[KafkaError]) -> None:
-    cause = java_cause(text)
-    assert cause is not None
-    assert cause.kind is kind
-    assert "Exception" not in cause.why
-
-
-def test_any_other_exception_of_the_java_client_is_left_to_its_reader() -> None:
-    assert java_cause("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node") is None

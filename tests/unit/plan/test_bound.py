@@ -24,10 +24,10 @@ def progress(*sources: Any) -> dict[str, Any]:
 
 
 def by_topic(positions: Mapping[tuple[str, int], int]) -> Ends:
-    found: Ends = {}
+    ends: Ends = {}
     for (topic, partition), offset in positions.items():
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        ends.setdefault(topic, {})[partition] = offset
+    return ends
 
 
 def in_sparks_words(positions: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:

@@ -20,14 +20,14 @@ def exchange(partitions: int, *children: Operator) -> Operator:
 
 def test_a_query_without_a_shuffle_needs_a_slot_for_each_source_partition() -> None:
     slots = count_slots(node("WriteToDataSourceV2", node("Project", leaf())), 3)
-    assert (slots.stages, slots.required, slots.sum_in_words) == ((3,), 3, "3")
+    assert (slots.stages, slots.required, slots.formula) == ((3,), 3, "3")
 
 
 def test_stages_come_source_first() -> None:
     plan = node("Write", exchange(5, node("StateStoreSave", exchange(4, node("Project", leaf())))))
     slots = count_slots(plan, 2)
     assert slots.stages == (2, 4, 5)
-    assert slots.sum_in_words == "2 + 4 + 5 = 11"
+    assert slots.formula == "2 + 4 + 5 = 11"
 
 
 @pytest.mark.parametrize("name", ["StreamingRelation", "StreamingRelationV2", "RealTimeStreamScan", "MicroBatchScan x"])
@@ -54,4 +54,4 @@ def test_all_tasks_of_all_stages_are_summed(source: int, shuffles: list[int]) ->
     assert slots.stages == (source, *shuffles)
     assert slots.required == source + sum(shuffles)
     total = f" = {slots.required}" if shuffles else ""
-    assert slots.sum_in_words == " + ".join(map(str, [source, *shuffles])) + total
+    assert slots.formula == " + ".join(map(str, [source, *shuffles])) + total

@@ -1,4 +1,4 @@
-"""One check, one file, one code. The module's docstring is its page in the reference."""
+"""One check, one file, one code. The module's docstring is its section in the reference."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -41,12 +41,12 @@ from tailrace.preflight.query import Query
 
 
 class Check(Protocol):
-    """What the module of a check has."""
+    """The module of a check."""
 
     CODE: str
 
     def check(self, query: Query) -> Iterable[Finding]:
-        """What it finds."""
+        """Yield what is wrong with a query."""
 
 
 ALL: tuple[Check, ...] = (
@@ -82,4 +82,4 @@ ALL: tuple[Check, ...] = (
     rights_unknown,
     realtime_not_needed,
 )
-"""In the order in which findings of one severity are told."""
+"""Findings of one severity keep this order."""

@@ -1,30 +1,26 @@
-"""A broker that Spark's Kafka client cannot reach.
+"""A broker does not answer Spark's Kafka client, or refuses it.
 
-Anti-pattern:
-    A broker whose ``advertised.listeners`` name a host that is not known here: it answers at its address, and sends
-    every client on to one that is not.
+Problem:
+    The broker's ``advertised.listeners`` name a host that this machine does not know. The broker answers at its own
+    address, and sends every client on to one that does not answer.
 
-Best practice:
-    Advertised listeners that every machine of the cluster can reach.
+Do this instead:
+    Advertise listeners that every machine of the cluster can reach.
 """
 
 from collections.abc import Iterator
 
-from tailrace.kafka.failures import java_cause
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.kafka import BROKER_REFUSALS, BROKER_SILENT, java_cause
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query, where
 
-CODE = "BROKER_UNREACHABLE"
+CODE = BROKER_SILENT.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What Spark's client was told when it asked for offsets."""
-    for refusal in query.refused("TAILRACE_BROKER_SILENT"):
+    """Report what Spark's client got when it asked for offsets."""
+    for refusal in query.refusals_of(BROKER_SILENT):
         cause = java_cause(refusal.message)
-        if cause is None:
-            code, what, why = CODE, "no broker answers", refusal.message.strip().splitlines()[0]
-            fix = "check that this machine reaches the addresses that the broker advertises (advertised.listeners)"
-        else:
-            code, what, why = cause.kind.code, "the broker refuses", cause.why
-            fix = "correct the kafka.security, kafka.sasl and kafka.ssl options, or the user's rights at the broker"
-        yield error(code, f"{what} Spark's Kafka client", why=why, fix=fix, where=where(refusal))
+        condition = BROKER_REFUSALS[cause.kind] if cause is not None else BROKER_SILENT
+        reply = cause.why if cause is not None else refusal.message.strip().splitlines()[0]
+        yield refused(query, condition, where=where(refusal), reply=reply)

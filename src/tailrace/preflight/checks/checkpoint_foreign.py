@@ -1,11 +1,11 @@
-"""Another query's checkpoint.
+"""The checkpoint belongs to another query.
 
-Anti-pattern:
-    Two queries with one folder, or a folder that is used again after the topics have changed: offsets of other records
-    are taken for this query's.
+Problem:
+    Two queries use one folder, or a query uses its folder again after its topics have changed. The query then takes the
+    offsets of other records for its own.
 
-Best practice:
-    A folder for each query; ``.tailrace/checkpoints/<name>`` is one by default.
+Do this instead:
+    Give each query its own folder. The default, ``.tailrace/checkpoints/<name>``, is one.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ CODE = "CHECKPOINT_FOREIGN"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare the owner with the query."""
+    """Compare the checkpoint's owner with the query."""
     if query.saved is not None and query.saved.belongs_to:
         yield error(
             CODE,
             f"the checkpoint {query.saved.location} belongs to {query.saved.belongs_to}",
-            why=f"going on from its offsets would skip or repeat records of {query.name!r}",
-            fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
+            why=f"to continue from its offsets would skip or repeat records of {query.name!r}",
+            fix="give this query its own: --checkpoint DIR; or delete the folder if nobody needs its progress",
         )

@@ -1,28 +1,23 @@
-"""A checkpoint of the old format.
+"""The checkpoint has the old format.
 
-Anti-pattern:
-    Continuing the checkpoint of a micro-batch query that Spark started with its own defaults: real time refuses it.
+Problem:
+    You start real time on the checkpoint of a micro-batch query that Spark started with its own defaults. Real time
+    refuses that format.
 
-Best practice:
-    Start with Tailrace in either mode: it writes format 2 from the first batch on, and the modes may take turns.
+Do this instead:
+    Start with Tailrace in either mode: it writes format 2 from the first batch on, and both modes can continue it.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.checkpoints import CHECKPOINT_FORMAT_OLD
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query
 
-CODE = "CHECKPOINT_FORMAT_OLD"
+CODE = CHECKPOINT_FORMAT_OLD.code
 
 
 def check(query: Query) -> Iterator[Finding]:
     """Look at the version of the commit log."""
     if query.realtime and query.saved is not None and query.saved.format == 1:
-        yield error(
-            CODE,
-            f"the checkpoint {query.saved.location} was written in format 1, which real time cannot continue",
-            why="Spark's micro-batch default writes format 1; Tailrace writes format 2 in both modes",
-            fix=query.or_microbatch(
-                "use a fresh checkpoint for real time: --checkpoint DIR", "go on with --mode microbatch"
-            ),
-        )
+        yield refused(query, CHECKPOINT_FORMAT_OLD, checkpoint=f"the checkpoint {query.saved.location}")

@@ -1,18 +1,20 @@
-"""Another number of sources than the checkpoint's.
+"""The checkpoint has another number of sources than the query.
 
-Anti-pattern:
-    A second source for a query that has been running, on its old checkpoint: offsets are kept by the sources' order.
+Problem:
+    A query gets a second source and keeps its old checkpoint, which stores offsets by the order of the sources.
 
-Best practice:
-    A fresh checkpoint for the changed query; ``starting`` says where it begins.
+Do this instead:
+    Use a fresh checkpoint for the changed query; ``starting`` says where it begins.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.checkpoints import SOURCES_CHANGED
+from tailrace.errors import counted
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query
 
-CODE = "CHECKPOINT_OUTGROWN"
+CODE = SOURCES_CHANGED.code
 
 
 def check(query: Query) -> Iterator[Finding]:
@@ -21,9 +23,5 @@ def check(query: Query) -> Iterator[Finding]:
     if saved is None or saved.belongs_to or not saved.offsets or not query.reads:
         return
     if len(saved.offsets) != len(query.reads):
-        yield error(
-            CODE,
-            f"it has another number of sources than its checkpoint: {len(query.reads)}, not {len(saved.offsets)}",
-            why="a checkpoint keeps offsets by position, so sources can be neither added nor removed",
-            fix="a fresh checkpoint for the changed query: --checkpoint DIR",
-        )
+        counts = {"saved": counted(len(saved.offsets), "source"), "current": counted(len(query.reads), "source")}
+        yield refused(query, SOURCES_CHANGED, **counts)

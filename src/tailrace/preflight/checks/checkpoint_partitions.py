@@ -1,11 +1,11 @@
-"""Other shuffle partitions than the checkpoint's.
+"""The checkpoint has another number of shuffle partitions.
 
-Anti-pattern:
-    ``--shuffle-partitions 8`` for a query whose state was saved in 4 parts: each key would be looked for in the wrong
-    part. Spark keeps the old number without a word.
+Problem:
+    ``--shuffle-partitions 8`` for a query whose state was saved in 4 partitions: the query would look for each key in
+    the wrong one. Spark keeps the old number and reports nothing.
 
-Best practice:
-    The number of the first start. For another one, a fresh checkpoint.
+Do this instead:
+    Use the number of the first start. For another number, use a fresh checkpoint.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ CODE = "CHECKPOINT_PARTITIONS"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare what was chosen with what the checkpoint pins."""
+    """Compare the setting with the checkpoint's number."""
     pinned = query.saved.shuffle_partitions if query.saved is not None else None
-    asked = query.setting(SHUFFLE_PARTITIONS)
-    if query.saved is not None and pinned is not None and asked.isdigit() and int(asked) != pinned:
+    setting = query.setting(SHUFFLE_PARTITIONS)
+    if query.saved is not None and pinned is not None and setting.isdigit() and int(setting) != pinned:
         yield error(
             CODE,
-            f"{SHUFFLE_PARTITIONS}={asked}, but the checkpoint {query.saved.location} was made with {pinned}",
-            why="the state in it is divided into that many parts for good",
-            fix=f"--shuffle-partitions {pinned}, or a fresh checkpoint: --checkpoint DIR",
+            f"{SHUFFLE_PARTITIONS} is {setting}, but the checkpoint {query.saved.location} was written with {pinned}",
+            why="a checkpoint divides its state into a fixed number of partitions",
+            fix=f"use --shuffle-partitions {pinned}, or a fresh checkpoint: --checkpoint DIR",
         )

@@ -1,15 +1,16 @@
-"""Executors that were asked for and are not there yet.
+"""Some executors of the cluster have not registered yet.
 
-Anti-pattern:
-    Starting a query right after the context of a cluster: slots are counted on the executors that have registered by
-    then, and a stateless query that starts with too few reads only some partitions, for ever.
+Problem:
+    A query starts right after the context of a cluster. Tailrace counts the slots of the executors that have registered
+    by then, and a stateless query that starts with too few slots never reads some partitions.
 
-Best practice:
-    ``spark.scheduler.minRegisteredResourcesRatio=1.0``, or start when the executors are there.
+Do this instead:
+    Set ``spark.scheduler.minRegisteredResourcesRatio=1.0``, or start the query when all executors are there.
 """
 
 from collections.abc import Iterator
 
+from tailrace.errors import counted
 from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query
 
@@ -17,12 +18,12 @@ CODE = "EXECUTORS_MISSING"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare the executors that are there with those that were asked for."""
+    """Compare the registered executors with the requested ones."""
     missing = query.capacity.executors_missing
     if query.realtime and missing:
         yield warning(
             CODE,
-            f"{missing} executors that were asked for have not registered yet",
-            why="slots are counted on those that have; tasks do not move to others later",
+            f"{counted(missing, 'executor')} of the cluster did not register yet",
+            why="only registered executors have slots, and running tasks do not move to later ones",
             fix="wait for them, or set spark.scheduler.minRegisteredResourcesRatio=1.0",
         )

@@ -1,27 +1,23 @@
-"""Append or complete mode in real time.
+"""The query is not in update mode.
 
-Anti-pattern:
+Problem:
     ``.outputMode("append")`` on an aggregate: a result would be final only when its window has closed.
 
-Best practice:
-    ``.outputMode("update")``: each changed result is written at once. A ``tr.Pipeline`` always is in update mode.
+Do this instead:
+    Use ``.outputMode("update")``: real time writes each changed result at once. A ``tr.Pipeline`` is always in update
+    mode.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.sinks import OUTPUT_MODE_REFUSED
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query
 
-CODE = "OUTPUT_MODE_REFUSED"
+CODE = OUTPUT_MODE_REFUSED.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What Spark says of the output mode."""
-    for refusal in query.refused("STREAMING_REAL_TIME_MODE.OUTPUT_MODE_NOT_SUPPORTED"):
-        given = refusal.parameters.get("outputMode", "this")
-        yield error(
-            CODE,
-            f"real time has only update mode, not {given.lower()}",
-            why="it writes each changed result at once instead of final or complete ones",
-            fix='.outputMode("update") on the writer',
-        )
+    """Report an output mode that Spark refuses."""
+    for refusal in query.refusals_of(OUTPUT_MODE_REFUSED):
+        yield refused(query, OUTPUT_MODE_REFUSED, **refusal.parameters)

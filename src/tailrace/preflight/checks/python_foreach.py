@@ -1,11 +1,11 @@
-"""``foreach`` with a Python function.
+"""The query writes with ``foreach`` and a Python function.
 
-Anti-pattern:
-    ``.writeStream.foreach(f)`` in real time: Spark allows it, and gathers rows until a megabyte is full. Rows wait for
-    seconds, up to the end of the batch.
+Problem:
+    ``.writeStream.foreach(f)`` in real time: Spark allows it, and sends rows to Python only when there is a megabyte of
+    them. Rows wait for seconds, at most until the end of the batch.
 
-Best practice:
-    Write to a Kafka topic, and let an ordinary consumer do what ``f`` does.
+Do this instead:
+    Write to a Kafka topic, and call ``f`` in an ordinary consumer.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ CODE = "PYTHON_FOREACH"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether rows leave through Python."""
+    """Look at the writer's format."""
     if query.realtime and query.sink is not None and query.sink.format == "foreach":
         yield warning(
             CODE,
             "foreach with a Python function holds rows back, for seconds or until the next checkpoint",
-            why="Spark sends them to Python only when a megabyte has gathered or the batch ends",
+            why="Spark sends them to Python only when there is a megabyte of them or the batch ends",
             fix=query.or_microbatch("write to a Kafka topic and consume that"),
         )

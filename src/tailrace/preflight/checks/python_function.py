@@ -1,71 +1,66 @@
-"""A Python function in a real-time query.
+"""The query calls a Python function.
 
-Anti-pattern:
-    ``@udf`` for what a built-in expression does: each call goes to a Python worker and back. On stock Spark, outside of
-    Tailrace, real time refuses Python functions, and with its check switched off
+Problem:
+    ``@udf`` for what a built-in expression does: each call goes to a Python worker and back. Without Tailrace, Spark
+    refuses Python functions in real time, and with its check off
     (``spark.sql.streaming.realTimeMode.allowlistCheck=false``) a row waits for the end of the batch.
 
-Best practice:
-    A built-in expression of ``pyspark.sql.functions`` where there is one. Where there is none, ``@udf``,
-    ``@pandas_udf``, ``arrow_udf``, ``mapInPandas`` or ``mapInArrow``: a real-time query of Tailrace's calls them with
-    what has arrived.
+Do this instead:
+    Use a built-in expression of ``pyspark.sql.functions`` if there is one. If there is none, use ``@udf``,
+    ``@pandas_udf``, ``arrow_udf``, ``mapInPandas`` or ``mapInArrow``: in real time Tailrace calls them with the rows
+    that have arrived.
 """
 
 from collections.abc import Iterator
 
+from tailrace.conditions.operators import PYTHON_FUNCTION_REFUSED
 from tailrace.plan.operator import Operator
-from tailrace.preflight.finding import Finding, advice, error, warning
+from tailrace.preflight.finding import Finding, advice, refused, warning
 from tailrace.preflight.latency import holds_rows_for_python
 from tailrace.preflight.query import Query, where
 
-CODE = "PYTHON_FUNCTION"
+CODE = PYTHON_FUNCTION_REFUSED.code
 _PATHS = {"BatchEvalPython": "pickled rows", "ArrowEvalPython": "Arrow batches"}
-"""How rows go to the functions of Spark's own operators."""
-_BUILT_IN = "a built-in expression of pyspark.sql.functions"
+"""How Spark's own operators send rows to Python."""
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Which Python functions the plan calls, on which path, and what that costs."""
+    """Report each Python function with its path and its cost."""
     nodes = query.python_nodes if query.realtime else []
-    # Spark may call a function in two places, such as in a filter that it has moved: once is told.
-    yield from dict.fromkeys(_carried(node) if node.path else _by_spark(node, query) for node in nodes)
+    # Spark may call a function in two places, as in a filter that it moves: one finding is enough.
+    yield from dict.fromkeys(_by_engine(node) if node.path else _by_spark(node, query) for node in nodes)
 
 
-def _carried(node: Operator) -> Finding:
-    """A function that the engine runs."""
+def _by_engine(node: Operator) -> Finding:
     return advice(
         CODE,
         f"Python runs {_names(node)} on the rows that have arrived",
-        why=f"they go to a Python worker and come back as {node.path}; none waits for a batch to fill",
-        fix=f"{_BUILT_IN} is cheaper, where there is one",
+        why=f"rows go to a Python worker and back as {node.path}; no row waits until a batch is full",
+        fix=f"{PYTHON_FUNCTION_REFUSED.fix} if there is one: it costs less",
         where=where(node),
     )
 
 
 def _by_spark(node: Operator, query: Query) -> Finding:
-    """A function in an operator of Spark's own: refused, unless its check is off."""
+    """Report a function in one of Spark's own operators, which Spark runs only if its check is off."""
     names, path = _names(node), _PATHS[node.name]
     if node.refused:
-        return error(
-            CODE,
-            f"{names} is Python, which Spark does not run in real time",
-            why=f"it would go to a Python worker as {path}, and wait for a batch of them to fill",
-            fix=query.or_microbatch(_BUILT_IN),
-            where=where(node),
-        )
+        function = f"Python function {names}" if node.functions else names
+        return refused(query, PYTHON_FUNCTION_REFUSED, where=where(node), function=function, path=f" as {path}")
+    fix = query.or_microbatch(PYTHON_FUNCTION_REFUSED.fix)
     if holds_rows_for_python(query):
         return warning(
             CODE,
             f"rows wait for {names} up to {query.interval_ms / 1000:g} s",
-            why=f"they go to a Python worker as {path}, when many have come or at the next checkpoint",
-            fix=query.or_microbatch(_BUILT_IN),
+            why=f"they go to a Python worker as {path}, when a batch is full or at the next checkpoint",
+            fix=fix,
             where=where(node),
         )
     return advice(
         CODE,
-        f"{names} gets each row in a message of its own",
-        why=f"rows go to a Python worker as {path}, each by itself: a few thousand a second at most",
-        fix=query.or_microbatch(_BUILT_IN),
+        f"{names} gets each row in its own message",
+        why=f"rows go to a Python worker as {path}, one per message: at most a few thousand a second",
+        fix=fix,
         where=where(node),
     )
 

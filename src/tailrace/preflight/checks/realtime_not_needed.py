@@ -1,10 +1,10 @@
-"""Signs that a query does not need real time.
+"""The query may not need real time.
 
-Anti-pattern:
-    Windows of an hour in real time: the slots are held all day for results that change what somebody sees once an hour.
+Problem:
+    Windows of an hour in real time: the query holds its slots all day for results that somebody reads once an hour.
 
-Best practice:
-    Micro-batch, with the trigger interval that the reader of the results needs: one slot is enough for it.
+Do this instead:
+    Use micro-batch, with the trigger interval that the readers of the results need: one slot is enough.
 """
 
 from collections.abc import Iterator
@@ -20,22 +20,23 @@ LONG_LINGER_MS = 500
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether windows are far longer than any latency, or the sink gives it away."""
+    """Look for long windows, and for a sink that waits."""
     if not query.realtime or query.slots is None or not query.runs_in_microbatch:
         return
+    why = f"real time holds {counted(query.slots.required, 'slot')} while it runs; micro-batch needs one"
     linger = linger_ms(query)
     if linger >= LONG_LINGER_MS:
         yield advice(
             CODE,
-            f"a sink that gathers results for {linger:g} ms cannot use what real time gains",
-            why=f"real time holds {counted(query.slots.required, 'slot')} while it runs; micro-batch needs one",
-            fix=f"--mode microbatch, or unset {LINGER}",
+            f"the sink keeps results for {linger:g} ms, which costs more than real time gains",
+            why=why,
+            fix=f"use --mode microbatch, or unset {LINGER}",
         )
     longest = max(query.windows_s, default=0.0)
     if longest >= LONG_WINDOW_S:
         yield advice(
             CODE,
             f"a window of {longest / 60:g} minutes rarely needs results within milliseconds",
-            why=f"real time holds {counted(query.slots.required, 'slot')} while it runs; micro-batch needs one",
-            fix="--mode microbatch --trigger-every 10s, unless somebody waits for each update",
+            why=why,
+            fix="use --mode microbatch --trigger-every 10s, unless somebody waits for each update",
         )

@@ -1,12 +1,12 @@
-"""What a crash costs.
+"""A crash repeats many records.
 
-Anti-pattern:
-    ``--checkpoint-every 1h`` where results may not come twice: after a crash, or a stop, everything since the last
-    checkpoint is processed again.
+Problem:
+    ``--checkpoint-every 1h`` although results may not come twice: after a crash or a stop, the query processes
+    everything since the last checkpoint again.
 
-Best practice:
-    As short as the pause at a checkpoint allows. Results carry their records' coordinates, so that a reader can tell
-    a repeated one.
+Do this instead:
+    Use an interval as short as the pause at a checkpoint allows. Results carry the coordinates of their records, so a
+    reader can recognise a repeated one.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ LONG_MS = 10 * 60 * 1000
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether very much would be processed again."""
+    """Look at the checkpoint interval."""
     if query.realtime and query.interval_ms >= LONG_MS:
         minutes = query.interval_ms / 60_000
         yield advice(
             CODE,
-            f"after a crash up to {minutes:g} minutes of records are processed and written again",
-            why="progress is saved only at checkpoints",
-            fix="a shorter --checkpoint-every; 5m is the default",
+            f"after a crash the query processes and writes up to {minutes:g} minutes of records again",
+            why="it saves its progress only at checkpoints",
+            fix="use a shorter --checkpoint-every; 5m is the default",
         )

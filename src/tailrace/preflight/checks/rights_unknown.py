@@ -1,12 +1,12 @@
-"""Rights that the broker keeps to itself.
+"""The broker does not report the user's rights.
 
-Anti-pattern:
-    A start without knowing whether the pipeline's user may use its topics: a missing right ends the query when it first
-    reads or writes.
+Problem:
+    Nobody knows before the start whether the pipeline's user may use its topics: a missing right ends the query when it
+    first reads or writes.
 
-Best practice:
-    A broker that tells its users what they may do, as Apache Kafka does since 2.3. With another one, ask whoever runs
-    it: sources need READ, the sink and the topic of dead letters need WRITE.
+Do this instead:
+    Use a broker that reports rights, as Apache Kafka does since 2.3. With another one, ask its administrator: sources
+    need READ, the sink and the topic of dead letters need WRITE.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ CODE = "RIGHTS_UNKNOWN"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether there is a topic of which the broker says nothing."""
+    """Report the topics without known rights."""
     if query.rights_unknown:
         yield advice(
             CODE,
             f"the broker does not say whether this pipeline may use {', '.join(query.rights_unknown)}",
-            why="it answers questions about topics, and leaves out what their user may do",
-            fix="see that the user has READ on the sources, and WRITE on the sink and the topic of dead letters",
+            why="it describes topics without the rights of the user",
+            fix="check that the user has READ on the sources, and WRITE on the sink and the topic of dead letters",
         )

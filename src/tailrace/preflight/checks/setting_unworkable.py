@@ -1,28 +1,25 @@
-"""A Spark setting with which real time cannot work.
+"""A Spark setting does not work in real time.
 
-Anti-pattern:
-    ``spark.speculation=true`` or dynamic allocation with a shuffle, a state store other than RocksDB, checkpoint
-    format 1, or a sort before each repartition, kept from a batch job's settings.
+Problem:
+    ``spark.speculation=true`` or dynamic allocation with a shuffle, a state store other than RocksDB, checkpoint format
+    1, or a sort before each repartition, kept from the settings of a batch job.
 
-Best practice:
-    Leave them unset: Tailrace sets what real time needs on the query's own session, and nothing else changes.
+Do this instead:
+    Unset them: Tailrace sets what real time needs on the query's own session, and changes nothing else.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.spark import SETTING_REFUSED
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query
 from tailrace.tuning import unworkable
 
-CODE = "SETTING_REFUSED"
+CODE = SETTING_REFUSED.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare what was chosen with what cannot work."""
+    """Compare the settings with those that cannot work."""
     for refusal in unworkable(query.settings, shuffles=query.shuffles) if query.realtime else ():
-        yield error(
-            CODE,
-            f"{refusal.key}={query.setting(refusal.key)} cannot work in real time",
-            why=refusal.why,
-            fix=query.or_microbatch(f"unset {refusal.key}"),
-        )
+        value = f"={query.setting(refusal.key)}"
+        yield refused(query, SETTING_REFUSED, setting=refusal.key, value=value, cause=refusal.why)

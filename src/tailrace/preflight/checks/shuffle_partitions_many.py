@@ -1,11 +1,11 @@
-"""Many more tasks after a shuffle than before it.
+"""A shuffle has many more tasks than the source.
 
-Anti-pattern:
-    ``spark.sql.shuffle.partitions=200`` (Spark's own default) in real time: 200 tasks, each with a slot of its own and
-    a connection to every task before it, for a topic of 4 partitions.
+Problem:
+    ``spark.sql.shuffle.partitions=200``, Spark's own default, in real time: 200 tasks for a topic of 4 partitions, each
+    with its own slot and a connection to every task before it.
 
-Best practice:
-    As many as the source has partitions, which is what Tailrace takes where nobody chose.
+Do this instead:
+    Use as many as the source has partitions. Tailrace does if you set nothing.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tailrace.tuning import SHUFFLE_PARTITIONS
 
 CODE = "SHUFFLE_PARTITIONS_MANY"
 _TIMES = 4
-"""How many times the source's partitions are still nothing to speak of."""
+"""Up to this many times the source's partitions, there is no finding."""
 
 
 def check(query: Query) -> Iterator[Finding]:
@@ -28,13 +28,13 @@ def check(query: Query) -> Iterator[Finding]:
     if most > _TIMES * max(source, 1):
         yield warning(
             CODE,
-            f"{most} tasks read each shuffle of a source with {counted(source, 'partition')}",
-            why="each task holds a slot and a connection to every task before it for as long as the query runs",
+            f"{most} tasks read a shuffle of a source with {counted(source, 'partition')}",
+            why="each task holds a slot, and a connection to every task before it, as long as the query runs",
             fix=_fix(query, source),
         )
 
 
 def _fix(query: Query, source: int) -> str:
     pinned = query.saved is not None and query.saved.shuffle_partitions is not None
-    fewer = f"--shuffle-partitions {source}, or leave {SHUFFLE_PARTITIONS} unset"
+    fewer = f"use --shuffle-partitions {source}, or unset {SHUFFLE_PARTITIONS}"
     return f"{fewer}, with a fresh checkpoint: --checkpoint DIR" if pinned else fewer

@@ -1,30 +1,23 @@
-"""A sink that real time cannot write.
+"""Real time cannot write the sink.
 
-Anti-pattern:
+Problem:
     ``foreachBatch``, files, ``memory`` or a table: they take whole batches.
 
-Best practice:
-    Kafka; ``console`` to look at rows; ``foreach`` with a writer of the JVM's.
+Do this instead:
+    Write to Kafka. Use ``console`` to look at rows, or ``foreach`` with a writer in the JVM.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.sinks import SINK_REFUSED
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query
 
-CODE = "SINK_REFUSED"
-_LISTED = "STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"
-_WHOLE_BATCHES = "STREAMING_REAL_TIME_MODE.SINK_NOT_SUPPORTED"
+CODE = SINK_REFUSED.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What Spark says of the sink."""
-    name = query.sink.format if query.sink is not None else "this sink"
-    for condition in (_LISTED, _WHOLE_BATCHES):
-        for _ in query.refused(condition):
-            yield error(
-                CODE,
-                f"the sink {name!r} cannot be written in real time",
-                why="it takes whole batches, and in real time rows leave one by one",
-                fix=query.or_microbatch('write to Kafka (.format("kafka"))'),
-            )
+    """Report a sink that Spark refuses."""
+    for refusal in query.refusals_of(SINK_REFUSED):
+        sink = query.sink.format if query.sink is not None else refusal.parameters.get("className", "of the query")
+        yield refused(query, SINK_REFUSED, sink=sink)

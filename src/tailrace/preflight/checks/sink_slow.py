@@ -1,11 +1,11 @@
-"""A setting of the producer or of the topic that holds every record up.
+"""A setting of the producer or of the topic delays every result.
 
-Anti-pattern:
+Problem:
     ``kafka.linger.ms=50`` on the sink, to save requests: each result waits for it. A topic with ``flush.messages=1``:
     each result waits for a disk.
 
-Best practice:
-    The producer's own defaults: nothing lingers, and what comes while a request is under way goes with the next one.
+Do this instead:
+    Use the producer's defaults: nothing lingers, and results that come during a request go with the next one.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _OFTEN = 1000
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Look at the writer's options and at the topic."""
+    """Look at the writer's options and at the topic's settings."""
     if not query.realtime or query.sink is None:
         return
     linger = linger_ms(query)
@@ -28,7 +28,7 @@ def check(query: Query) -> Iterator[Finding]:
         yield warning(
             CODE,
             f"every result waits {linger:g} ms in the producer",
-            why=f"{LINGER}={linger:g} lets it gather records before it sends",
+            why=f"{LINGER}={linger:g} makes it collect records before it sends them",
             fix=f"unset {LINGER} on the sink",
         )
     flush = query.sink_topic_settings.get("flush.messages", "")
@@ -36,6 +36,6 @@ def check(query: Query) -> Iterator[Finding]:
         yield warning(
             CODE,
             f"the sink topic waits for the disk after every {flush} records",
-            why=f"flush.messages is {flush}, of the topic or of the broker",
-            fix="replicas instead: kafka-configs --alter --delete-config flush.messages",
+            why=f"flush.messages is {flush}, on the topic or on the broker",
+            fix="use replicas instead, and unset it: kafka-configs --alter --delete-config flush.messages",
         )

@@ -1,11 +1,11 @@
-"""Tasks that could not be counted.
+"""Tailrace cannot count the tasks.
 
-Anti-pattern:
-    A pattern of topics at a broker that only Spark can reach, as behind a Java key store: nobody can say before the
-    start how many tasks there will be, and with too few slots some partitions would never be read.
+Problem:
+    A pattern of topics at a broker that only Spark can reach, as behind a Java key store: nobody knows before the start
+    how many tasks there will be, and with too few slots Spark never reads some partitions.
 
-Best practice:
-    Name the topics; or see for yourself that there are as many slots as partitions and shuffle tasks.
+Do this instead:
+    Name the topics; or check yourself that there are as many slots as partitions and shuffle tasks.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ CODE = "SLOTS_UNKNOWN"
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Whether there is a plan, and no sum."""
+    """Look for a plan without a number of tasks."""
     if query.realtime and query.plan is not None and query.slots is None:
         yield warning(
             CODE,
             "the tasks of this query could not be counted",
-            why="the broker was not asked, or did not tell, how many partitions its topics have",
-            fix="name the topics, and see that the broker answers; each partition and each shuffle task takes a slot",
+            why="the broker did not report how many partitions its topics have",
+            fix="name the topics, and check that the broker answers; each partition and each shuffle task needs a slot",
         )

@@ -1,10 +1,11 @@
-"""A Kafka option that real time does not heed.
+"""Real time ignores an option of the Kafka source.
 
-Anti-pattern:
-    ``failOnDataLoss=false`` or ``kafkaConsumer.pollTimeoutMs`` in real time, in the belief that they do something.
+Problem:
+    ``failOnDataLoss=false`` or ``kafkaConsumer.pollTimeoutMs`` in real time: neither has an effect.
 
-Best practice:
-    Leave them away. Records that Kafka has deleted before they were read end the query; keep them long enough.
+Do this instead:
+    Unset them. If Kafka deletes records before the query reads them, the query ends; make the topic keep them long
+    enough.
 """
 
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query
 
 CODE = "SOURCE_OPTION_IGNORED"
+_ONE_TASK = "in real time each partition has one task"
 IGNORED = {
-    "kafkaconsumer.polltimeoutms": "a real-time task waits for records until its batch ends, whatever this says",
-    "maxpartitions": "in real time each partition has one task",
-    "maxrecordsperpartition": "in real time each partition has one task",
+    "kafkaconsumer.polltimeoutms": "a real-time task waits for records until its batch ends",
+    "maxpartitions": _ONE_TASK,
+    "maxrecordsperpartition": _ONE_TASK,
 }
 
 
@@ -24,16 +26,16 @@ def check(query: Query) -> Iterator[Finding]:
     """Look at the options of each source."""
     for read in query.reads if query.realtime else ():
         for name, why in IGNORED.items():
-            given = next((key for key in read.options if key.lower() == name), None)
-            if given is not None:
+            option = next((key for key in read.options if key.lower() == name), None)
+            if option is not None:
                 yield warning(
-                    CODE, f"the source option {given} does nothing in real time", why=why, fix=f"unset {given}"
+                    CODE, f"the source option {option} has no effect in real time", why=why, fix=f"unset {option}"
                 )
         loss = {key.lower(): value for key, value in read.options.items()}.get("failondataloss", "true")
         if loss.lower() == "false":
             yield warning(
                 CODE,
-                "failOnDataLoss=false is not looked at where real time reads",
-                why="a task asks for its next record and fails where Kafka has deleted it",
-                fix="unset failOnDataLoss, and let the topic keep its records longer than an outage lasts",
+                "failOnDataLoss=false has no effect in real time",
+                why="a task asks for its next record, and fails if Kafka has deleted it",
+                fix="unset failOnDataLoss, and make the topic keep its records longer than an outage lasts",
             )

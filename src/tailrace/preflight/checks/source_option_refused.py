@@ -1,47 +1,39 @@
-"""A Kafka option that real time refuses.
+"""Real time refuses an option of the Kafka source.
 
-Anti-pattern:
+Problem:
     ``maxOffsetsPerTrigger`` or ``minPartitions`` kept from a micro-batch query: the first real-time batch fails.
 
-Best practice:
-    Leave them away: in real time every record is read when it comes, by one task for each partition.
+Do this instead:
+    Unset them: in real time one task per partition reads every record at once.
 """
 
 import re
 from collections.abc import Iterator
 
+from tailrace.conditions.condition import Condition
+from tailrace.conditions.sources import SOURCE_OPTIONS_REFUSED
 from tailrace.plan.refusal import Refusal
-from tailrace.preflight.finding import Finding, error
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query, where
 
-CODE = "SOURCE_OPTION_REFUSED"
-_REFUSED = re.compile(r"^(\w+) is not compatible with real time mode")
-WHY = {
-    "maxoffsetspertrigger": "it bounds a batch by its records, and a real-time batch is bounded by time",
-    "minoffsetspertrigger": "it lets a batch wait for records, and in real time none waits",
-    "maxtriggerdelay": "it lets a batch wait for records, and in real time none waits",
-    "minpartitions": "it splits a partition among tasks, and in real time each partition has one",
-    "endingtimestamp": "it bounds what is read, and a real-time query has no end",
-}
+CODE = SOURCE_OPTIONS_REFUSED[0].code
 
 
 def is_option(refusal: Refusal) -> bool:
-    """Whether Spark refuses an option of a source."""
-    return _REFUSED.match(refusal.message) is not None
+    """Return whether Spark refuses an option of a source."""
+    return _condition_of(refusal) is not None
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What the source says of its options."""
+    """Report each refused option, as the user spelled it."""
     for refusal in query.refusals:
-        found = _REFUSED.match(refusal.message)
-        if found is None:
+        if (condition := _condition_of(refusal)) is None:
             continue
-        name = found.group(1).lower()
-        given = next((key for read in query.reads for key in read.options if key.lower() == name), found.group(1))
-        yield error(
-            CODE,
-            f"the source option {given} cannot be used in real time",
-            why=WHY.get(name, "Spark's Kafka source refuses it"),
-            fix=query.or_microbatch(f"unset {given}"),
-            where=where(refusal),
-        )
+        option = condition[1]["option"]
+        given = (key for read in query.reads for key in read.options if key.lower() == option.lower())
+        yield refused(query, condition[0], where=where(refusal), option=next(given, option))
+
+
+def _condition_of(refusal: Refusal) -> tuple[Condition, re.Match[str]] | None:
+    matches = ((each, match) for each in SOURCE_OPTIONS_REFUSED if (match := each.search(refusal.message)))
+    return next(matches, None)

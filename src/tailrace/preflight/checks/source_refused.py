@@ -1,28 +1,23 @@
-"""A source that real time cannot follow.
+"""Real time cannot read the source.
 
-Anti-pattern:
+Problem:
     ``spark.readStream.format("rate")`` or a folder of files in real time.
 
-Best practice:
-    Kafka. For a test, ``tailrace.testing`` puts rows into a topic of its own.
+Do this instead:
+    Read from Kafka. For a test, ``tailrace.testing`` writes rows to its own topic.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.sources import SOURCE_REFUSED
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query, where
 
-CODE = "SOURCE_REFUSED"
+CODE = SOURCE_REFUSED.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What Spark says of the sources."""
-    for refusal in query.refused("STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED"):
-        name = refusal.parameters.get("className", "").rpartition(".")[2]
-        yield error(
-            CODE,
-            f"the source {name} cannot be read in real time",
-            why="Spark follows only sources that can be read record by record; of its own that is Kafka",
-            fix=query.or_microbatch("bring the records into a Kafka topic"),
-            where=where(refusal),
-        )
+    """Report each source that Spark refuses."""
+    for refusal in query.refusals_of(SOURCE_REFUSED):
+        source = refusal.parameters.get("className", "").rpartition(".")[2]
+        yield refused(query, SOURCE_REFUSED, where=where(refusal), source=source)

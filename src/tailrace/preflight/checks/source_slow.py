@@ -1,11 +1,11 @@
-"""A setting of the consumer that holds every record up.
+"""A setting of the consumer delays every record.
 
-Anti-pattern:
-    ``kafka.fetch.min.bytes=65536`` on the source, to save requests: the broker answers a fetch only when so much has
-    come, or after ``kafka.fetch.max.wait.ms``.
+Problem:
+    ``kafka.fetch.min.bytes=65536`` on the source, to save requests: the broker answers a fetch only when it has so many
+    bytes, or after ``kafka.fetch.max.wait.ms``.
 
-Best practice:
-    The consumer's own default of one byte: a fetch is answered with the first record.
+Do this instead:
+    Use the consumer's default of one byte: the broker answers a fetch with the first record.
 """
 
 from collections.abc import Iterator
@@ -26,6 +26,6 @@ def check(query: Query) -> Iterator[Finding]:
             yield warning(
                 CODE,
                 f"the broker may hold each record for {wait:g} ms before a task gets it",
-                why=f"{FETCH_BYTES} lets it wait for more",
+                why=f"{FETCH_BYTES} makes it wait for more records",
                 fix=f"unset {FETCH_BYTES} on the source",
             )

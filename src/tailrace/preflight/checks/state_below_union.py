@@ -1,27 +1,22 @@
-"""State below a union.
+"""A union has an aggregate or a deduplication below it.
 
-Anti-pattern:
+Problem:
     ``a.groupBy(...).count().union(b)``: Spark cannot plan an aggregate or a deduplication below a union in real time.
 
-Best practice:
-    Union first, then aggregate; or two pipelines that write to one topic.
+Do this instead:
+    Union first, then aggregate; or write to one topic with two pipelines.
 """
 
 from collections.abc import Iterator
 
-from tailrace.preflight.finding import Finding, error
+from tailrace.conditions.operators import STATE_BELOW_UNION
+from tailrace.preflight.finding import Finding, refused
 from tailrace.preflight.query import Query, where
 
-CODE = "STATE_BELOW_UNION"
+CODE = STATE_BELOW_UNION.code
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """What Spark says of unions."""
-    for refusal in query.refused("STREAMING_REAL_TIME_MODE.STATEFUL_OPERATORS_BEFORE_UNION_NOT_SUPPORTED"):
-        yield error(
-            CODE,
-            "an aggregate or a deduplication below a union cannot run in real time",
-            why="Spark does not plan state below a union in this mode",
-            fix="union first and aggregate afterwards, or write both branches to one topic with two pipelines",
-            where=where(refusal),
-        )
+    """Report state below a union."""
+    for refusal in query.refusals_of(STATE_BELOW_UNION):
+        yield refused(query, STATE_BELOW_UNION, where=where(refusal))

@@ -1,4 +1,4 @@
-"""Queries that are made up, for checks that need no Spark."""
+"""Queries as plain data, for checks that need no Spark."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from tailrace.preflight.query import Query
 
 
 def node(name: str, *children: Operator, **more: Any) -> Operator:
-    """A node of a plan."""
+    """Return a plan node."""
     return Operator(name, more.pop("partitions", None), children, **more)
 
 
 def refusal(condition: str, message: str = "Spark says no", **parameters: str) -> Refusal:
-    """Something that Spark refuses."""
+    """Return something that Spark refuses."""
     return Refusal(condition, message, parameters, "select", "fraud.py:7")
 
 
 def query(**changed: Any) -> Query:
-    """A stateless query on a topic of two partitions, in a Spark with two slots: nothing to find."""
+    """Return a stateless query on two partitions, in a Spark with two slots: no check has a finding."""
     given: dict[str, Any] = {
         "name": "fraud",
         "mode": Mode.REALTIME,
