@@ -106,7 +106,7 @@ def test_listeners_for_the_times_of_batches_are_removed(spark: SparkSession) -> 
 def test_a_check_of_the_time_limit_that_fails_is_repeated(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
-    repeat = jvm.org.apache.spark.sql.execution.python.tailrace.Supervised.repeat
+    repeat = jvm.org.apache.spark.sql.execution.python.tailrace.WorkerSupervisor.repeat
     tasks, ticks = jvm.java.util.concurrent.ConcurrentLinkedDeque(), jvm.java.util.concurrent.ConcurrentLinkedDeque()
     ticks.addAll(["tick"] * 1000)
     # On an empty deque removeFirst raises an exception.
