@@ -19,17 +19,17 @@ from pyspark.sql import functions as F
 from python_kinds import doubling
 
 from tailrace import engine
-from tailrace.worker import pickled_half
+from tailrace.worker import pickled_worker
 
 pytestmark = pytest.mark.timeout(300)
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
 
-def carrying(spark: SparkSession, limit_ms: int = 60_000) -> SparkSession:
+def with_engine(spark: SparkSession, timeout_ms: int = 60_000) -> SparkSession:
     """Return a session whose batches run Python functions as real time does."""
     own = engine.clone_session(spark)
-    engine.carry_python(own, "parts", pickled_half(), limit_ms=limit_ms, dead_letters=None, always=True)
+    engine.install_python(own, "parts", pickled_worker(), timeout_ms=timeout_ms, dead_letters=None, always=True)
     return own
 
 
@@ -127,7 +127,7 @@ def test_a_worker_that_ignores_requests_to_end_is_killed(spark: SparkSession, tm
         time.sleep(300)
         return value
 
-    rows = carrying(spark, limit_ms=1000).range(1).select(F.col("id").alias("a"))
+    rows = with_engine(spark, timeout_ms=1000).range(1).select(F.col("id").alias("a"))
     try:
         with pytest.raises(Exception, match="took longer than"):
             doubling("udf", stubborn)(rows).collect()
@@ -141,7 +141,7 @@ def test_a_worker_that_ignores_requests_to_end_is_killed(spark: SparkSession, tm
 
 
 def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSession) -> None:
-    own = carrying(spark)
+    own = with_engine(spark)
 
     def doubled() -> list[int]:
         rows = own.range(0, 4, 1, 4).select(F.col("id").alias("a"))
@@ -160,7 +160,7 @@ def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSessi
 
 def python_daemons() -> list[psutil.Process]:
     """Return the daemons that fork the workers of this process's Spark."""
-    below = psutil.Process().children(recursive=True)
+    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
     daemons = {each.pid: each for each in below if "pyspark.daemon" in each.cmdline()}
     return [each for each in daemons.values() if each.ppid() not in daemons]
 

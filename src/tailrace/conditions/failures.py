@@ -22,7 +22,7 @@ from tailrace.errors import (
     UserCodeFailed,
 )
 from tailrace.kafka.failures import JAVA_REFUSALS, java_cause
-from tailrace.worker.failures import is_librarys, is_users
+from tailrace.worker.failures import is_library_file, is_user_file
 
 _PYTHON_OPERATOR = re.compile(r"\.python\.|EvalPython|InPandas|InArrow|InPySpark")
 _WHERE = re.compile(r" \([^()]+ line \d+\)$")
@@ -70,7 +70,7 @@ def translate_failure(name: str, text: str, sink_topic: str = "", *, runs_in_mic
 def _users_place(trace: str) -> str:
     """The last frame of the user's in a traceback, in words; or nothing."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if is_users(frame[0]) and not is_librarys(frame[0])]
+    own = [frame for frame in frames if is_user_file(frame[0]) and not is_library_file(frame[0])]
     return f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
 
 

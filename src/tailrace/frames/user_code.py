@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tailrace.conditions.rewrites import PIVOT_INSTEAD
 from tailrace.errors import TailraceError, UserCodeFailed
-from tailrace.worker.failures import is_librarys
+from tailrace.worker.failures import is_library_file
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -48,7 +48,7 @@ def _place(raised: BaseException) -> str:
 
 def is_users(filename: str) -> bool:
     """Whether a file is the user's own: not a library's, not part of this package, and a file at all."""
-    return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
+    return not (is_library_file(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
 
 
 def _fix(raised: BaseException) -> str:

@@ -50,7 +50,7 @@ from tailrace.preflight.finding import Finding, Severity, error
 from tailrace.preflight.query import STATEFUL, Query, Saved
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.options import RunOptions
-from tailrace.prepare.python_functions import carry_functions
+from tailrace.prepare.python_functions import install_functions
 from tailrace.prepare.rights import BrokerAccess
 from tailrace.prepare.sources import QueryTopics
 
@@ -123,7 +123,7 @@ def pipeline_candidate(
         options: How it is to run.
         topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
     """
-    costs = carry_functions(own, pipeline.name, options, pipeline, bootstrap_servers)
+    costs = install_functions(own, pipeline.name, options, pipeline, bootstrap_servers)
     try:
         with engine.recorded_lines(own):
             frame = pipeline_frame(
@@ -138,7 +138,7 @@ def pipeline_candidate(
 
 def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, options: RunOptions) -> Candidate:
     """Any streaming query on a session of its own."""
-    costs = carry_functions(own, name, options)
+    costs = install_functions(own, name, options)
     moved = engine.writer_on(writer, own)
     frame = engine.writer_frame(moved)
     return Candidate(
@@ -152,7 +152,7 @@ def writer_candidate(writer: DataStreamWriter, own: SparkSession, name: str, opt
 
 def frame_candidate(frame: DataFrame, own: SparkSession, options: RunOptions) -> Candidate:
     """What may become a streaming query."""
-    carry_functions(own, "query", options)
+    install_functions(own, "query", options)
     return Candidate("query", engine.frame_on(frame, own))
 
 
