@@ -54,7 +54,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
 
   protected def codec(context: TaskContext): MessageCodec
 
-  /** Whether the function takes an iterator, so that it must be told about the end of the input. */
+  /** Whether the function takes an iterator, so that it needs a message at the end of the input. */
   protected def takesIterator: Boolean
 
   protected def results(pending: PendingRows, context: TaskContext, codec: MessageCodec): Iterator[InternalRow]
@@ -63,7 +63,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
     val context = TaskContext.get()
     val toUnsafe = UnsafeProjection.create(operator.input.map(_.dataType).toArray)
     val rows = objects.map(row => toUnsafe(row.asInstanceOf[InternalRow]).copy())
-    val messages = codec(context) // made before the thread that uses it, so that it is closed after that thread has ended
+    val messages = codec(context) // created before the thread that uses it, so it is closed after that thread has ended
     results(new PendingRows(rows, context, maxBatchRows, maxInFlight), context, messages)
   }
 

@@ -11,7 +11,7 @@ import org.apache.spark.internal.Logging
 /**
  * The replies of a worker. If it is killed, runs out of memory or exceeds the time limit, a new worker takes over.
  *
- * The new worker gets the rows in flight one by one, so that a row that kills every worker is found. That row fails. A Python
+ * The new worker gets the rows in flight one by one, so that the row that kills them is known. That row fails. A Python
  * exception does not replace a worker: exceptions of the user's function come back as replies, so any other exception is not
  * about a row.
  *

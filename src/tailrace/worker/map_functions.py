@@ -80,8 +80,8 @@ def _identity(batch: Any) -> Any:
 class MapFunction(IteratorFunction):
     """A function over batches of whole rows.
 
-    Nothing tells which input rows an output row comes from, or whether the function holds rows back. So the rows of the
-    last batch with output are pending, and all rows after it. Rows without output are held, to be retried after an
+    It is not known which input rows an output row comes from, or whether the function holds rows back. So the rows of
+    the last batch with output are pending, and all rows after it. Rows without output are held, to be retried after an
     exception. If none of them fails, the function may have held back other rows.
     """
 

@@ -27,9 +27,9 @@ def test_frames_are_the_same(name: str) -> None:
     fast, default = BlockFrameBuilder(), FrameBuilder()
     for names in (["a", "b"], ["b", "a", "c"]):
         columns = [COLUMNS[name].copy() for _ in names]
-        made = fast.frame(names, columns)
-        pd.testing.assert_frame_equal(made, default.frame(names, columns))
-        assert [*fast.columns(made)] == [*default.columns(made)] == names
+        result = fast.frame(names, columns)
+        pd.testing.assert_frame_equal(result, default.frame(names, columns))
+        assert [*fast.columns(result)] == [*default.columns(result)] == names
 
 
 def test_frames_can_be_changed() -> None:

@@ -32,11 +32,11 @@ class TestStream(BothEncodings):
     ) -> list[tuple[Any, Any]]:
         kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
         spec = spec_of("stream", kind, function, LongType(), retries=retries, must_fail=must_fail, schema=SENT)
-        found = []
-        for made, failures, _ in replies(load_worker(spec), [*map(self.message, batches), END_OF_INPUT]):
+        actual = []
+        for result, failures, _ in replies(load_worker(spec), [*map(self.message, batches), END_OF_INPUT]):
             errors = {index: json.loads(failure)["error"].partition(" (")[0] for index, failure in failures.items()}
-            found += [(row["_0"], errors.get(index)) for index, row in enumerate(made)]
-        return found
+            actual += [(row["_0"], errors.get(index)) for index, row in enumerate(result)]
+        return actual
 
     def test_each_batch_has_its_reply_before_the_next(self) -> None:
         def same(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -44,16 +44,16 @@ class TestStream(BothEncodings):
 
         kind = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
         run = load_worker(spec_of("stream", kind, same, LongType(), retries=0, schema=SENT))
-        found = [made for made, _, _ in replies(run, [*map(self.message, [batch(1), batch(2, 3)]), END_OF_INPUT])]
-        assert found == [[{"_0": 1}], [{"_0": 2}, {"_0": 3}], []]
+        actual = [result for result, _, _ in replies(run, [*map(self.message, [batch(1), batch(2, 3)]), END_OF_INPUT])]
+        assert actual == [[{"_0": 1}], [{"_0": 2}, {"_0": 3}], []]
 
     def test_it_continues_after_an_exception(self) -> None:
         def doubled(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
             for values in batches:
                 yield values.map(picky)
 
-        found = self.run(doubled, batch(1, 2), batch(3, 7, 4), batch(5))
-        assert found == [(2, None), (4, None), (6, None), (None, "ValueError: not seven"), (8, None), (10, None)]
+        actual = self.run(doubled, batch(1, 2), batch(3, 7, 4), batch(5))
+        assert actual == [(2, None), (4, None), (6, None), (None, "ValueError: not seven"), (8, None), (10, None)]
 
     def test_one_that_looks_ahead_fails_on_the_right_row(self) -> None:
         def ahead(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -64,8 +64,8 @@ class TestStream(BothEncodings):
                     yield held.pop(0)
             yield from held
 
-        found = self.run(ahead, batch(1), batch(7), batch(3), batch(4))
-        assert found == [(2, None), (None, "ValueError: not seven"), (6, None), (8, None)]
+        actual = self.run(ahead, batch(1), batch(7), batch(3), batch(4))
+        assert actual == [(2, None), (None, "ValueError: not seven"), (6, None), (8, None)]
         assert self.run(ahead, batch(7), batch(1), retries=2) == [(None, "ValueError: not seven"), (2, None)]
 
     def test_an_exception_before_the_first_row_ends_the_worker(self) -> None:
@@ -136,7 +136,7 @@ class TestFrames(BothEncodings):
             spec_of("frames", kind, function, self.OUTPUT, retries=retries, must_fail=must_fail, schema=SENT)
         )
         decoded = replies(run, [*map(self.message, batches), END_OF_INPUT], self.OUTPUT.names)
-        return [([row["b"] for row in made], [*failures], completed) for made, failures, completed in decoded]
+        return [([row["b"] for row in result], [*failures], completed) for result, failures, completed in decoded]
 
     @staticmethod
     def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -144,8 +144,8 @@ class TestFrames(BothEncodings):
             yield pd.DataFrame({"b": frame["_0"].map(picky), "w": "x"})
 
     def test_each_reply_has_the_number_of_completed_rows(self) -> None:
-        found = self.run(self.doubled, batch(1, 2), batch(3))
-        assert found == [([2, 4], [], 0), ([6], [], 2), ([], [], 1)]
+        actual = self.run(self.doubled, batch(1, 2), batch(3))
+        assert actual == [([2, 4], [], 0), ([6], [], 2), ([], [], 1)]
 
     def test_rows_without_output_are_pending_until_there_is_output(self) -> None:
         def some(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -153,16 +153,16 @@ class TestFrames(BothEncodings):
                 if frame["_0"][0] > 2:
                     yield pd.DataFrame({"b": frame["_0"], "w": "x"})
 
-        found = self.run(some, batch(1), batch(2, 2), batch(3), batch(1))
-        assert found == [([], [], 0), ([], [], 0), ([3], [], 3), ([], [], 0), ([], [], 2)]
+        actual = self.run(some, batch(1), batch(2, 2), batch(3), batch(1))
+        assert actual == [([], [], 0), ([], [], 0), ([3], [], 3), ([], [], 0), ([], [], 2)]
 
     def test_a_frame_can_be_changed_after_it_was_yielded(self) -> None:
         def in_place(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
-                made = pd.DataFrame({"b": frame["_0"], "w": "x"})
-                yield made
-                made["b"] += 10
-                yield made
+                result = pd.DataFrame({"b": frame["_0"], "w": "x"})
+                yield result
+                result["b"] += 10
+                yield result
 
         assert self.run(in_place, batch(1, 2)) == [([1, 2, 11, 12], [], 0), ([], [], 2)]
 
@@ -188,10 +188,10 @@ class TestFrames(BothEncodings):
     def test_several_frames_of_a_batch_are_one_reply(self) -> None:
         def twice(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
-                made = pd.DataFrame({"b": frame["_0"], "w": "x"})
-                yield made
-                yield made[:0]
-                yield made
+                result = pd.DataFrame({"b": frame["_0"], "w": "x"})
+                yield result
+                yield result[:0]
+                yield result
 
         assert self.run(twice, batch(1, 2)) == [([1, 2, 1, 2], [], 0), ([], [], 2)]
 
@@ -228,13 +228,13 @@ class TestFrames(BothEncodings):
         output = output.add("s", StructType().add("x", LongType()))
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         run = load_worker(spec_of("frames", kind, untyped, output, retries=0, schema=SENT))
-        found = [made for made, _, _ in replies(run, map(in_arrow, [batch(0), batch(1, 0)]))]
+        actual = [result for result, _, _ in replies(run, map(in_arrow, [batch(0), batch(1, 0)]))]
         nothing = {"b": None, "list": [], "s": {"x": None}}
-        assert found == [[nothing], [{"b": 1, "list": [1], "s": {"x": 1}}, nothing]]
+        assert actual == [[nothing], [{"b": 1, "list": [1], "s": {"x": 1}}, nothing]]
 
     def test_only_the_rows_that_fail_fail(self) -> None:
-        found = self.run(self.doubled, batch(1), batch(3, 7, 4), batch(5))
-        assert found == [([2], [], 0), ([6, 8], [2], 4), ([10], [], 0), ([], [], 1)]
+        actual = self.run(self.doubled, batch(1), batch(3, 7, 4), batch(5))
+        assert actual == [([2], [], 0), ([6, 8], [2], 4), ([10], [], 0), ([], [], 1)]
 
     def test_rows_held_back_before_an_exception_are_retried(self) -> None:
         def pairs(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -252,8 +252,8 @@ class TestFrames(BothEncodings):
         ]  # fmt: skip
 
     def test_the_rows_of_a_dead_worker_are_retried_one_by_one(self) -> None:
-        found = self.run(self.doubled, batch(1), batch(7), batch(2), retries=2)
-        assert found == [([2], [], 1), ([], [0], 1), ([4], [], 0), ([], [], 1)]
+        actual = self.run(self.doubled, batch(1), batch(7), batch(2), retries=2)
+        assert actual == [([2], [], 1), ([], [0], 1), ([4], [], 0), ([], [], 1)]
 
     def test_a_batch_that_fails_after_some_output_is_retried_row_by_row(self) -> None:
         def late_failure(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

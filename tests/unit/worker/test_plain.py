@@ -46,8 +46,8 @@ def fast_path(batch: Any, kind: int, **options: Any) -> list[Any]:
         return [ArrowBatchTransformer.to_pandas(each, timezone="UTC", **options) for each in batches]
 
     original = PandasToArrowConversion
-    (made,) = with_fast_path(evaluate, kind)(0, [batch])
-    return list(made)
+    (result,) = with_fast_path(evaluate, kind)(0, [batch])
+    return list(result)
 
 
 @pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
@@ -56,8 +56,8 @@ def test_plain_columns_are_converted_like_sparks(name: str, prefer_int_ext_dtype
     options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
     batch, arrow = plain_batch({"a": PLAIN[name]}), pa.RecordBatch.from_arrays([PLAIN[name]], ["a"])
     for each, same in ((batch, arrow), (batch.slice(1), arrow.slice(1)), (batch.select([0]), arrow)):
-        (made,) = fast_path(each, PythonEvalType.SQL_SCALAR_PANDAS_UDF, **options)
-        pd.testing.assert_series_equal(made, ArrowBatchTransformer.to_pandas(same, timezone="UTC", **options)[0])
+        (result,) = fast_path(each, PythonEvalType.SQL_SCALAR_PANDAS_UDF, **options)
+        pd.testing.assert_series_equal(result, ArrowBatchTransformer.to_pandas(same, timezone="UTC", **options)[0])
 
 
 @pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
@@ -65,15 +65,15 @@ def test_a_frame_of_plain_columns_is_equal_to_sparks(prefer_int_ext_dtype: bool)
     options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
     batch = plain_batch(PLAIN)
     struct = ArrowBatchTransformer.wrap_struct(pa.RecordBatch.from_pydict(PLAIN))
-    (made,) = fast_path(PlainFrame(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
-    pd.testing.assert_frame_equal(made, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
-    made["long"] = 1  # the function may write into it
-    made.loc[0, "double"] = 7.0
+    (result,) = fast_path(PlainFrame(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
+    pd.testing.assert_frame_equal(result, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
+    result["long"] = 1  # the function may write into it
+    result.loc[0, "double"] = 7.0
     assert batch.column(0)[0] == 1.5
 
 
 FRAME = StructType().add("n", LongType()).add("x", DoubleType()).add("w", StringType())
-MADE: dict[str, tuple[Any, Any]] = {
+RESULTS: dict[str, tuple[Any, Any]] = {
     "double": (pd.Series([1.0, float("nan")]), DoubleType()),
     "integer": (pd.Series([1, 2], dtype="int32"), IntegerType()),
     "text": (pd.Series(["a", None, "ü"]), StringType()),
@@ -84,28 +84,28 @@ MADE: dict[str, tuple[Any, Any]] = {
 }
 
 
-def plain_results(made: Any, declared: Any) -> PlainBatch | None:
+def plain_results(result: Any, declared: Any) -> PlainBatch | None:
     results = FrameConverter() if isinstance(declared, StructType) else SeriesConverter()
-    return results.from_pandas([made], StructType().add("_0", declared))
+    return results.from_pandas([result], StructType().add("_0", declared))
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", RESULTS)
 def test_plain_results_are_converted_like_sparks(name: str) -> None:
-    made, declared = MADE[name]
+    result, declared = RESULTS[name]
     expected = PandasToArrowConversion.convert(
-        [made], StructType().add("_0", declared), timezone="UTC", safecheck=True, arrow_cast=True,
+        [result], StructType().add("_0", declared), timezone="UTC", safecheck=True, arrow_cast=True,
         assign_cols_by_name=True,
     )  # fmt: skip
     if isinstance(declared, StructType):
         expected = ArrowBatchTransformer.flatten_struct(expected)
-    found = plain_results(made, declared)
-    assert found is not None
-    assert to_arrow(found, nan_is_null=True).to_pylist() == expected.to_pylist()
-    assert to_arrow(found, nan_is_null=True).schema.equals(expected.schema)
+    actual = plain_results(result, declared)
+    assert actual is not None
+    assert to_arrow(actual, nan_is_null=True).to_pylist() == expected.to_pylist()
+    assert to_arrow(actual, nan_is_null=True).schema.equals(expected.schema)
 
 
 @pytest.mark.parametrize(
-    ("made", "declared"),
+    ("result", "declared"),
     [
         (pd.Series([1, 2]), DoubleType()),
         (pd.Series([1.0, None]), LongType()),
@@ -119,8 +119,8 @@ def test_plain_results_are_converted_like_sparks(name: str) -> None:
         (pd.DataFrame({"n": ["1"], "x": [0.5], "w": ["a"]}), FRAME),
     ],
 )
-def test_other_results_are_not_plain(made: Any, declared: Any) -> None:
-    assert plain_results(made, declared) is None
+def test_other_results_are_not_plain(result: Any, declared: Any) -> None:
+    assert plain_results(result, declared) is None
 
 
 VALUES: dict[str, tuple[list[Any], pa.DataType]] = {
@@ -172,8 +172,8 @@ def test_values_of_another_type_fail_as_in_arrow(values: list[Any], kind: Any) -
 
 
 def test_nan_from_a_python_function_is_not_null() -> None:
-    made = PyArrowProxy().array([float("nan")], type=pa.float64())
-    assert to_arrow(made, nan_is_null=True).column(0).null_count == 0
+    result = PyArrowProxy().array([float("nan")], type=pa.float64())
+    assert to_arrow(result, nan_is_null=True).column(0).null_count == 0
 
 
 def test_rows_without_columns_are_not_lost() -> None:
@@ -197,9 +197,9 @@ def test_a_name_of_the_module_is_replaced() -> None:
     def outer() -> list[str]:
         return [secret_of(each) for each in "ab"]
 
-    made = with_names_replaced(outer, {"secret_of": str.upper})
-    assert made is not None
-    assert made() == ["A", "B"]
+    result = with_names_replaced(outer, {"secret_of": str.upper})
+    assert result is not None
+    assert result() == ["A", "B"]
     assert with_names_replaced(outer, {"len": len}) is None
     assert with_names_replaced(functools.partial(outer), {"secret_of": len}) is None
 
@@ -210,11 +210,11 @@ def test_a_name_of_the_closure_is_replaced() -> None:
     def inner(_: int, batches: Any) -> Any:
         return [secret_of(around + other + each) for each in batches]
 
-    made = with_names_replaced(inner, {"secret_of": str.upper}, {"around": "x"})
-    assert made is not None
-    assert made(0, ["c"]) == ["XBC"]
+    result = with_names_replaced(inner, {"secret_of": str.upper}, {"around": "x"})
+    assert result is not None
+    assert result(0, ["c"]) == ["XBC"]
     assert inner(0, ["c"]) == ["abc"]
-    assert with_names_replaced(inner, {}, {"made": "x"}) is None
+    assert with_names_replaced(inner, {}, {"result": "x"}) is None
 
 
 def secret_of(text: str) -> str:

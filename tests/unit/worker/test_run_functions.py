@@ -126,27 +126,27 @@ class TestColumns(BothEncodings):
     ) -> list[Any]:
         run = load_worker(spec_of("columns", kind, function, LongType(), schema=SENT, must_fail=must_fail))
         messages = [self.message(each) for each in batches]
-        return [([row["_0"] for row in made], failures) for made, failures, _ in replies(run, messages)]
+        return [([row["_0"] for row in result], failures) for result, failures, _ in replies(run, messages)]
 
     def test_pandas(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
             return values * 2
 
-        found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), batch(3))
-        assert found == [([2, 4], {}), ([6], {})]
+        actual = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), batch(3))
+        assert actual == [([2, 4], {}), ([6], {})]
 
     def test_single_rows(self) -> None:
-        found = self.run(picky, PythonEvalType.SQL_ARROW_BATCHED_UDF, batch(1, 7, 3), batch(4))
-        assert [values for values, _ in found] == [[2, None, 6], [8]]
-        assert [[*failures] for _, failures in found] == [[1], []]
+        actual = self.run(picky, PythonEvalType.SQL_ARROW_BATCHED_UDF, batch(1, 7, 3), batch(4))
+        assert [values for values, _ in actual] == [[2, None, 6], [8]]
+        assert [[*failures] for _, failures in actual] == [[1], []]
 
     def test_nulls_and_results_of_another_type_use_sparks_conversion(self) -> None:
         def increased(values: pd.Series) -> pd.Series:
             return values.astype("float64") + 1.0  # declared as whole numbers
 
         nulls = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int64())], ["_0"])
-        found = self.run(increased, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
-        assert found == [([2, 3], {}), ([2, None], {}), ([4], {})]
+        actual = self.run(increased, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
+        assert actual == [([2, 3], {}), ([2, None], {}), ([4], {})]
 
     def test_a_function_may_write_into_its_input(self) -> None:
         def careless(values: pd.Series) -> pd.Series:
@@ -155,8 +155,8 @@ class TestColumns(BothEncodings):
                 raise ValueError("not seven")
             return values
 
-        found = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
-        assert [values for values, _ in found] == [[2, None, 6]]
+        actual = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in actual] == [[2, None, 6]]
 
     def test_a_function_may_reuse_its_result(self) -> None:
         buffer = np.zeros(8, dtype="int64")
@@ -164,12 +164,12 @@ class TestColumns(BothEncodings):
         def in_place(values: pd.Series) -> pd.Series:
             if (values == 7).any():
                 raise ValueError("not seven")
-            made = buffer[: len(values)]
-            made[:] = values * 2
-            return pd.Series(made)
+            result = buffer[: len(values)]
+            result[:] = values * 2
+            return pd.Series(result)
 
-        found = self.run(in_place, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
-        assert [values for values, _ in found] == [[2, None, 6]]
+        actual = self.run(in_place, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in actual] == [[2, None, 6]]
 
     def test_several_functions_get_the_same_input(self) -> None:
         def careless(values: pd.Series) -> pd.Series:
@@ -192,9 +192,9 @@ class TestColumns(BothEncodings):
         def doubled(values: pd.Series) -> pd.Series:
             return values.map(picky)
 
-        found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(7), batch(1, 7, 3), batch(4))
-        assert [values for values, _ in found] == [[None], [2, None, 6], [8]]
-        assert [[*failures] for _, failures in found] == [[0], [1], []]
+        actual = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(7), batch(1, 7, 3), batch(4))
+        assert [values for values, _ in actual] == [[None], [2, None, 6], [8]]
+        assert [[*failures] for _, failures in actual] == [[0], [1], []]
 
     def test_an_exception_that_no_single_row_reproduces_ends_the_worker_only_with_must_fail(self) -> None:
         def alone(values: pd.Series) -> pd.Series:
@@ -242,6 +242,6 @@ def test_several_plain_columns() -> None:
     schema = pa.schema([("n", pa.int64()), ("w", pa.string())]).serialize().to_pybytes()
     kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
     run = load_worker(spec_of("frames", kind, frames, output, retries=0, schema=schema))
-    ((made, failures, _),) = replies(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
-    assert made == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
+    ((result, failures, _),) = replies(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
+    assert result == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
     assert failures == {}
