@@ -51,7 +51,7 @@ def widened(rows: DataFrame, width: int) -> DataFrame:
 
 
 def greatest(rows: DataFrame) -> Column:
-    """A use of every column: those that nothing uses never reach the function."""
+    """Use every column: the optimizer drops unused ones before the function."""
     return F.array_max(F.array(*map(F.col, rows.columns)))
 
 
