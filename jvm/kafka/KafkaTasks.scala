@@ -4,14 +4,14 @@ import org.apache.spark.sql.connector.read.InputPartition
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, ReadLimit, SupportsAdmissionControl, SupportsRealTimeMode}
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition
 
-/** The tasks that a real-time batch would make of a Kafka source; the connector tells of them to its own package alone. */
+/** The tasks of a real-time batch over a Kafka source. Only the connector's own package can ask for them. */
 object KafkaTasks {
 
   /**
-   * The partition that each task would read, in the order of the tasks. No record is read; where it starts for the
-   * first time, the first offsets are written to the stream's own folder.
+   * Return the partition that each task would read, in task order. No record is read. On a first start, Spark writes the
+   * initial offsets to the stream's folder.
    *
-   * @param saved where a checkpoint says that it goes on
+   * @param saved the offsets of the checkpoint, if there is one
    */
   def of(
       stream: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode,
@@ -19,11 +19,11 @@ object KafkaTasks {
     stream.prepareForRealTimeMode()
     val start = saved.map(stream.deserializeOffset).getOrElse(stream.initialOffset())
     stream.latestOffset(start, ReadLimit.allAvailable())
-    named(stream.planInputPartitions(start).toSeq)
+    partitionsOf(stream.planInputPartitions(start).toSeq)
   }
 
-  /** The names of what tasks read, in the order of the tasks; nothing where it is not Kafka. */
-  def named(tasks: Seq[InputPartition]): Seq[String] = tasks.collect { case partition: KafkaBatchInputPartition =>
+  /** Return the topic partitions that tasks read, in task order; empty for a source other than Kafka. */
+  def partitionsOf(tasks: Seq[InputPartition]): Seq[String] = tasks.collect { case partition: KafkaBatchInputPartition =>
     partition.offsetRange.topicPartition.toString
   }
 }

@@ -6,7 +6,7 @@ import org.apache.kafka.clients.producer.KafkaProducer
 
 import org.apache.spark.sql.kafka010.producer.{CachedKafkaProducer, InternalKafkaProducerPool}
 
-/** A producer from the pool of Spark's Kafka connector: one per process and configuration, closed when long unused. */
+/** A producer from the Kafka connector's pool, which has one per process and configuration and closes idle ones. */
 class SharedProducer private (cached: CachedKafkaProducer) {
   def producer: KafkaProducer[Array[Byte], Array[Byte]] = cached.producer
 

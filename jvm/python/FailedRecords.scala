@@ -7,10 +7,10 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.tailrace.{DeadLetters, Lineage, Malformed}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A Python function failed, where the pipeline asks for that to be the end of it. */
+/** A Python function failed on a record, and the pipeline's error policy is to fail. */
 class FunctionFailedException(message: String) extends RuntimeException(message)
 
-/** What a function did to a row, instead of answering. */
+/** The failure of a function on a row. */
 private[tailrace] case class Failure(function: String, error: String, traceback: String)
 
 private[tailrace] object Failure {
@@ -19,9 +19,9 @@ private[tailrace] object Failure {
   def read(json: String): Failure = parse(json).extract[Failure]
 }
 
-/** What happens to a record on which a Python function fails: it ends the query, or becomes a dead letter. */
+/** The error policy for records on which a Python function fails: write a dead letter, or fail the query. */
 case class FailedRecords(deadLetters: Option[DeadLetters]) {
-  private[tailrace] def handle(failure: Failure, origin: Option[InternalRow], reader: OriginReader): Unit = {
+  private[tailrace] def handle(failure: Failure, origin: Option[InternalRow], reader: RecordOriginReader): Unit = {
     val coordinates = for {
       row <- origin
       topic <- reader.text(row, Lineage.Topic)

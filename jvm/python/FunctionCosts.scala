@@ -6,7 +6,7 @@ import scala.collection.mutable
 
 import org.apache.spark.util.AccumulatorV2
 
-/** What the calls of one function cost so far. */
+/** The cost of the calls of one function so far. */
 private[tailrace] class FunctionCost extends Serializable {
   var rows = 0L
   var calls = 0L
@@ -28,7 +28,7 @@ private[tailrace] class FunctionCost extends Serializable {
     replaced += other.replaced
   }
 
-  /** In the order in which the Python side, and [[FunctionCost.of]], reads it. */
+  /** The values in the order in which [[FunctionCost.of]] and Python (`engine/functions.py`) read them. */
   def values: Array[Long] = Array(rows, calls, mostRows, pythonNs, waitedNs, tripNs, failed, replaced)
 }
 
@@ -47,7 +47,11 @@ private[tailrace] object FunctionCost {
   }
 }
 
-/** What the Python functions of a query cost, by their names, in all tasks together. Heartbeats read it while a task counts. */
+/**
+ * The cost of each Python function of a query, by its name, summed over all tasks.
+ *
+ * Heartbeats read it while a task counts, so every access is synchronized.
+ */
 class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
   private val costs = mutable.LinkedHashMap.empty[String, FunctionCost]
 
@@ -64,20 +68,20 @@ class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
   override def isZero: Boolean = synchronized(costs.isEmpty)
 
   override def copy(): FunctionCosts = {
-    val twin = new FunctionCosts
-    twin.merge(this)
-    twin
+    val copied = new FunctionCosts
+    copied.merge(this)
+    copied
   }
 
   override def reset(): Unit = synchronized(costs.clear())
 
   override def merge(other: AccumulatorV2[String, ju.Map[String, Array[Long]]]): Unit = other match {
     case others: FunctionCosts =>
-      // Read before this one is locked: two that merge each other would wait for each other for ever.
+      // Read before this one is locked: two that merge each other would deadlock.
       val update = others.synchronized(others.costs.map { case (name, cost) =>
-        val twin = new FunctionCost
-        twin.add(cost)
-        name -> twin
+        val copied = new FunctionCost
+        copied.add(cost)
+        name -> copied
       }.toSeq)
       synchronized(update.foreach { case (name, cost) => count(name)(_.add(cost)) })
     case _ => throw new UnsupportedOperationException(s"cannot merge a ${other.getClass.getName}")
@@ -92,10 +96,10 @@ class FunctionCosts extends AccumulatorV2[String, ju.Map[String, Array[Long]]] {
 
 private[tailrace] object FunctionCosts {
 
-  /** As they are told in a heartbeat. */
+  /** The costs that a heartbeat reports. */
   def of(values: ju.Map[String, Array[Long]]): FunctionCosts = {
     val costs = new FunctionCosts
-    values.forEach((name, told) => costs.count(name)(_.add(FunctionCost.of(told))))
+    values.forEach((name, numbers) => costs.count(name)(_.add(FunctionCost.of(numbers))))
     costs
   }
 }

@@ -12,18 +12,19 @@ import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.types._
 
 /**
- * Columns of numbers and text as numpy or Python has them, both ways. Where a call is about few rows, Arrow takes longer than most
- * functions to compute.
+ * Encodes and decodes columns of numbers and strings in the memory layout of numpy and Python, without Arrow.
+ *
+ * For a batch of few rows, the conversion through Arrow takes longer than most functions.
  */
 private[tailrace] final class PlainColumns(types: Array[DataType]) {
   import PlainColumns._
 
-  /** Rows as a tuple of columns, pickled; None where a number is null, which numpy does not know, or a text is not Unicode. */
-  def of(rows: Iterable[InternalRow]): Option[Array[Byte]] = {
+  /** Encode rows as a pickled tuple of columns; None if a number is null, which numpy cannot hold, or a string is not UTF-8. */
+  def encode(rows: Iterable[InternalRow]): Option[Array[Byte]] = {
     val count = rows.size
     val columns = types.map(column(_, count))
-    val places = columns.indices
-    val arePlain = rows.forall(row => places.forall(at => columns(at).add(row, at)))
+    val indices = columns.indices
+    val arePlain = rows.forall(row => indices.forall(index => columns(index).add(row, index)))
     if (arePlain) Some(pickled(columns)) else None
   }
 
@@ -40,61 +41,61 @@ private[tailrace] final class PlainColumns(types: Array[DataType]) {
     out.toByteArray
   }
 
-  private def column(kind: DataType, rows: Int): Column = kind match {
-    case DoubleType => new Numbers(8, rows, (into, row, at) => into.putDouble(row.getDouble(at)))
-    case FloatType => new Numbers(4, rows, (into, row, at) => into.putFloat(row.getFloat(at)))
-    case LongType => new Numbers(8, rows, (into, row, at) => into.putLong(row.getLong(at)))
-    case IntegerType => new Numbers(4, rows, (into, row, at) => into.putInt(row.getInt(at)))
-    case ShortType => new Numbers(2, rows, (into, row, at) => into.putShort(row.getShort(at)))
-    case ByteType => new Numbers(1, rows, (into, row, at) => into.put(row.getByte(at)))
-    case BooleanType => new Numbers(1, rows, (into, row, at) => into.put(if (row.getBoolean(at)) 1.toByte else 0.toByte))
-    case _ => new Texts
+  private def column(dataType: DataType, rows: Int): Column = dataType match {
+    case DoubleType => new NumberColumn(8, rows, (out, row, index) => out.putDouble(row.getDouble(index)))
+    case FloatType => new NumberColumn(4, rows, (out, row, index) => out.putFloat(row.getFloat(index)))
+    case LongType => new NumberColumn(8, rows, (out, row, index) => out.putLong(row.getLong(index)))
+    case IntegerType => new NumberColumn(4, rows, (out, row, index) => out.putInt(row.getInt(index)))
+    case ShortType => new NumberColumn(2, rows, (out, row, index) => out.putShort(row.getShort(index)))
+    case ByteType => new NumberColumn(1, rows, (out, row, index) => out.put(row.getByte(index)))
+    case BooleanType => new NumberColumn(1, rows, (out, row, index) => out.put(if (row.getBoolean(index)) 1.toByte else 0.toByte))
+    case _ => new StringColumn
   }
 
   private lazy val fromJava = types.map(EvaluatePython.makeFromJava)
 
-  /** Columns that functions made, as rows. */
-  def made(columns: Seq[Any]): MadeColumns = {
-    require(columns.length == types.length, s"${columns.length} columns came from Python, not ${types.length}")
+  /** Decode the result columns of functions. */
+  def decode(columns: Seq[Any]): DecodedColumns = {
+    require(columns.length == types.length, s"Python returned ${columns.length} columns, expected ${types.length}")
     val read = columns.zip(types).zip(fromJava).map {
-      case ((values: ju.List[_], _), convert) => values.size -> ((at: Int) => convert(values.get(at)))
-      case ((numbers: Array[Byte], kind), _) => numbers.length / kind.defaultSize -> number(numbers, kind)
-      case ((other, kind), _) => throw new IllegalStateException(s"${other.getClass} came from Python, not $kind")
+      case ((values: ju.List[_], _), convert) => values.size -> ((index: Int) => convert(values.get(index)))
+      case ((bytes: Array[Byte], dataType), _) => bytes.length / dataType.defaultSize -> numberReader(bytes, dataType)
+      case ((other, dataType), _) => throw new IllegalStateException(s"Python returned ${other.getClass}, expected $dataType")
     }
-    require(read.map(_._1).distinct.length == 1, "columns of several lengths came from Python")
-    new MadeColumns(read.head._1, read.map(_._2).toArray)
+    require(read.map(_._1).distinct.length == 1, "Python returned columns of different lengths")
+    new DecodedColumns(read.head._1, read.map(_._2).toArray)
   }
 
-  /** Not a number is null, as Spark has it for what comes from pandas. */
-  private def number(numbers: Array[Byte], kind: DataType): Int => Any = {
-    val bytes = ByteBuffer.wrap(numbers).order(ByteOrder.LITTLE_ENDIAN)
-    kind match {
-      case DoubleType => at => orNull(bytes.getDouble(at * 8))(_.isNaN)
-      case FloatType => at => orNull(bytes.getFloat(at * 4))(_.isNaN)
-      case LongType => at => bytes.getLong(at * 8)
-      case IntegerType => at => bytes.getInt(at * 4)
-      case ShortType => at => bytes.getShort(at * 2)
-      case ByteType => at => bytes.get(at)
-      case BooleanType => at => bytes.get(at) != 0
-      case other => throw new IllegalStateException(s"numbers came from Python, not $other")
+  /** NaN becomes null, as in Spark's conversion from pandas. */
+  private def numberReader(bytes: Array[Byte], dataType: DataType): Int => Any = {
+    val buffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
+    dataType match {
+      case DoubleType => index => orNull(buffer.getDouble(index * 8))(_.isNaN)
+      case FloatType => index => orNull(buffer.getFloat(index * 4))(_.isNaN)
+      case LongType => index => buffer.getLong(index * 8)
+      case IntegerType => index => buffer.getInt(index * 4)
+      case ShortType => index => buffer.getShort(index * 2)
+      case ByteType => index => buffer.get(index)
+      case BooleanType => index => buffer.get(index) != 0
+      case other => throw new IllegalStateException(s"Python returned numbers, expected $other")
     }
   }
 
-  private def orNull[T](number: T)(isNone: T => Boolean): Any = if (isNone(number)) null else number
+  private def orNull[T](number: T)(isNaN: T => Boolean): Any = if (isNaN(number)) null else number
 }
 
-/** What functions made, column by column. */
-private[tailrace] final class MadeColumns(val size: Int, columns: Array[Int => Any]) {
-  def row(at: Int): InternalRow = new GenericInternalRow(columns.map(_(at)))
+/** The results of functions, column by column. */
+private[tailrace] final class DecodedColumns(val size: Int, columns: Array[Int => Any]) {
+  def row(index: Int): InternalRow = new GenericInternalRow(columns.map(_(index)))
 }
 
 private[tailrace] object PlainColumns {
 
-  /** The first protocol of Python's pickle that knows bytes. */
+  /** The first pickle protocol with bytes. */
   private val Protocol = 3
 
-  /** Whether columns of these types can be plain. */
-  def canBe(schema: StructType): Boolean = schema.nonEmpty && schema.forall { column =>
+  /** Whether all columns of the schema have a plain encoding. */
+  def supports(schema: StructType): Boolean = schema.nonEmpty && schema.forall { column =>
     column.dataType match {
       case DoubleType | FloatType | LongType | IntegerType | ShortType | ByteType | BooleanType => true
       case _: StringType => true
@@ -104,36 +105,36 @@ private[tailrace] object PlainColumns {
 
   private trait Column {
 
-    /** Whether the row's value could be added. */
-    def add(row: InternalRow, at: Int): Boolean
+    /** Add the value of a row; return false if it has no plain encoding. */
+    def add(row: InternalRow, index: Int): Boolean
 
     def pickle(out: ByteArrayOutputStream): Unit
   }
 
-  private final class Numbers(width: Int, rows: Int, put: (ByteBuffer, InternalRow, Int) => Unit) extends Column {
+  private final class NumberColumn(width: Int, rows: Int, put: (ByteBuffer, InternalRow, Int) => Unit) extends Column {
     private val values = ByteBuffer.allocate(rows * width).order(ByteOrder.LITTLE_ENDIAN)
 
-    override def add(row: InternalRow, at: Int): Boolean = {
-      val isThere = !row.isNullAt(at)
-      if (isThere) put(values, row, at)
-      isThere
+    override def add(row: InternalRow, index: Int): Boolean = {
+      val isPresent = !row.isNullAt(index)
+      if (isPresent) put(values, row, index)
+      isPresent
     }
 
     override def pickle(out: ByteArrayOutputStream): Unit = write(out, Opcodes.BINBYTES, values.array())
   }
 
-  private final class Texts extends Column {
+  private final class StringColumn extends Column {
     private val items = new ByteArrayOutputStream
 
-    override def add(row: InternalRow, at: Int): Boolean =
-      if (row.isNullAt(at)) {
+    override def add(row: InternalRow, index: Int): Boolean =
+      if (row.isNullAt(index)) {
         items.write(Opcodes.NONE)
         true
       } else {
-        val text = row.getUTF8String(at)
-        val isText = text.isValid
-        if (isText) write(items, Opcodes.BINUNICODE, text.getBytes)
-        isText
+        val text = row.getUTF8String(index)
+        val isValid = text.isValid
+        if (isValid) write(items, Opcodes.BINUNICODE, text.getBytes)
+        isValid
       }
 
     override def pickle(out: ByteArrayOutputStream): Unit = {
@@ -144,9 +145,9 @@ private[tailrace] object PlainColumns {
     }
   }
 
-  /** Bytes or text, with its length in front. */
-  private def write(out: ByteArrayOutputStream, kind: Short, bytes: Array[Byte]): Unit = {
-    out.write(kind)
+  /** Write an opcode, the length and the bytes. */
+  private def write(out: ByteArrayOutputStream, opcode: Short, bytes: Array[Byte]): Unit = {
+    out.write(opcode)
     out.write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(bytes.length).array())
     out.write(bytes)
   }

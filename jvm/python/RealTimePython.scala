@@ -18,104 +18,106 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.tailrace.DeadLetters
 
 /**
- * Plans the Python functions of a query so that rows flow.
+ * Plans the Python functions of a query for real time.
  *
- * Spark's own operators for them wait for a batch of rows to fill, and are not on its list for real time. Here they become a
- * function over a partition's rows, which is on that list; everything else that Spark refuses stays refused, by Spark.
+ * Spark's own operators for Python wait for a batch of rows to fill, and Spark's real-time allowlist does not contain them. Here
+ * they become a function over a partition's rows, whose operator is on the allowlist. Spark still refuses everything else.
  */
 object RealTimePython {
 
   /**
-   * Let queries of a session run Python functions on what has arrived.
+   * Let the engine run the Python functions of a session's query.
    *
-   * @param query its name, for metrics
-   * @param half the pickled Python half of the engine
-   * @param limitMs how long a function may take over what it was given
-   * @param deadLetters where records go on which a function fails; null where that ends the query
-   * @param always whether also in micro-batch and in batches, where Spark's own operators know no dead letters
+   * @param query the name of the query, for metrics
+   * @param worker the pickled worker code
+   * @param timeoutMs how long a function may take for one call
+   * @param deadLetters where records go on which a function fails; null if the query fails instead
+   * @param always whether also in micro-batch and in batch, where Spark's own operators write no dead letters
    */
   def install(
       session: SparkSession,
       query: String,
-      half: Array[Byte],
-      limitMs: Long,
+      worker: Array[Byte],
+      timeoutMs: Long,
       deadLetters: DeadLetters,
-      always: Boolean): RunningFunctions = {
+      always: Boolean): FunctionCostListener = {
     val costs = new FunctionCosts
     costs.register(session.sparkContext, Some("tailrace Python functions"), countFailedValues = true)
-    val run = PythonRun(UUID.randomUUID().toString, half, limitMs, FailedRecords(Option(deadLetters)), costs)
+    val settings =
+      PythonSettings(UUID.randomUUID().toString, worker, timeoutMs, FailedRecords(Option(deadLetters)), costs)
     val experimental = session.experimental
     experimental.extraStrategies =
-      experimental.extraStrategies.filterNot(_.isInstanceOf[Carry]) :+ new Carry(run, always)
-    new RunningFunctions(session.sparkContext, query, run.id, costs)
+      experimental.extraStrategies.filterNot(_.isInstanceOf[PythonStrategy]) :+ new PythonStrategy(settings, always)
+    new FunctionCostListener(session.sparkContext, query, settings.id, costs)
   }
 
   def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =
     DeadLetters(pipeline, topic, producer.asScala.toMap)
 
-  private class Carry(run: PythonRun, always: Boolean) extends SparkStrategy {
+  private class PythonStrategy(settings: PythonSettings, always: Boolean) extends SparkStrategy {
     override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
-      case ArrowEvalPython(udfs, results, child, evalType) if isCarried(child) =>
-        carried(child, child.output ++ results)(new ArrowFunctions(_, Calls.of(udfs), evalType))
-      case BatchEvalPython(udfs, results, child) if isCarried(child) =>
-        carried(child, child.output ++ results)(new PickledFunctions(_, Calls.of(udfs), conf.pysparkBinaryAsBytes))
-      case MapInPandas(function: PythonUDF, output, child, false, None) if isCarried(child) =>
-        carried(child, output)(mapped(_, function, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF))
-      case MapInArrow(function: PythonUDF, output, child, false, None) if isCarried(child) =>
-        carried(child, output)(mapped(_, function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF))
+      case ArrowEvalPython(udfs, results, child, evalType) if appliesTo(child) =>
+        planned(child, child.output ++ results)(new ArrowFunctions(_, FunctionCalls.of(udfs), evalType))
+      case BatchEvalPython(udfs, results, child) if appliesTo(child) =>
+        planned(child, child.output ++ results)(new PickledFunctions(_, FunctionCalls.of(udfs), conf.pysparkBinaryAsBytes))
+      case MapInPandas(function: PythonUDF, output, child, false, None) if appliesTo(child) =>
+        planned(child, output)(mapFunction(_, function, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF))
+      case MapInArrow(function: PythonUDF, output, child, false, None) if appliesTo(child) =>
+        planned(child, output)(mapFunction(_, function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF))
       case _ => Nil
     }
 
     private def conf: SQLConf = SQLConf.get
 
-    private def mapped(facts: Facts, function: PythonUDF, evalType: Int): Functions =
+    private def mapFunction(operator: PythonOperator, function: PythonUDF, evalType: Int): PythonFunctions =
       new MapFunction(
-        facts,
+        operator,
         function.func,
         function.name,
         function.dataType,
         evalType,
-        function.children.collectFirst { case origin: Origin => origin })
+        function.children.collectFirst { case origin: RecordOrigin => origin })
 
-    /** Rows as objects, the function over them, its objects as rows: three operators of Spark's own. */
-    private def carried(child: LogicalPlan, output: Seq[Attribute])(make: Facts => Functions): Seq[SparkPlan] = {
-      val read = child.output
-      val struct = CreateNamedStruct(read.flatMap(column => Seq[Expression](Literal(column.name), column)))
+    /** Plan three of Spark's own operators: rows to objects, the function over the objects, objects to rows. */
+    private def planned(child: LogicalPlan, output: Seq[Attribute])(
+        functionsOf: PythonOperator => PythonFunctions): Seq[SparkPlan] = {
+      val input = child.output
+      val struct = CreateNamedStruct(input.flatMap(column => Seq[Expression](Literal(column.name), column)))
       val objects = DeserializeToObjectExec(struct, AttributeReference("row", struct.dataType, nullable = false)(), planLater(child))
-      val facts = Facts(
-        read,
+      val operator = PythonOperator(
+        input,
         output,
         conf.sessionLocalTimeZone,
         conf.arrowUseLargeVarTypes,
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
         metrics,
         JobArtifactSet.getCurrentJobArtifactState.map(_.uuid),
-        run)
-      val made = AttributeReference("row", DataTypeUtils.fromAttributes(output), nullable = false)()
-      val mapped = MapPartitionsExec(make(facts), made, objects)
+        settings)
+      val row = AttributeReference("row", DataTypeUtils.fromAttributes(output), nullable = false)()
+      val mapped = MapPartitionsExec(functionsOf(operator), row, objects)
       // Bound: without whole-stage code generation, Spark evaluates a serializer without binding it.
-      val result = BoundReference(0, made.dataType, nullable = false)
+      val result = BoundReference(0, row.dataType, nullable = false)
       val columns = output.zipWithIndex.map { case (column, index) =>
         Alias(GetStructField(result, index), column.name)(column.exprId, column.qualifier, Some(column.metadata))
       }
       SerializeFromObjectExec(columns, mapped) :: Nil
     }
 
-    private def isCarried(plan: LogicalPlan): Boolean = always || plan.collectLeaves().exists {
+    private def appliesTo(plan: LogicalPlan): Boolean = always || plan.collectLeaves().exists {
       case scan: StreamingDataSourceV2ScanRelation => scan.relation.realTimeModeDuration.isDefined
       case _ => false
     }
 
-    /** What Spark's runners count; no operator shows them, so that they are kept with the function. */
+    /** The metrics that Spark's runners update. The function holds them because none of the three operators has them. */
     private def metrics: Map[String, SQLMetric] = {
       val context = SparkSession.active.sparkContext
       val sizes = PythonSQLMetrics.pythonSizeMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchSizeMetricsDesc
       val counts = PythonSQLMetrics.pythonOtherMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchCountMetricsDesc
-      sizes.map { case (key, words) => key -> SQLMetrics.createSizeMetric(context, words) } ++
-        PythonSQLMetrics.pythonTimingMetricsDesc.map { case (key, words) =>
-          key -> SQLMetrics.createTimingMetric(context, words)
+      sizes.map { case (key, label) => key -> SQLMetrics.createSizeMetric(context, label) } ++
+        PythonSQLMetrics.pythonTimingMetricsDesc.map { case (key, label) =>
+          key -> SQLMetrics.createTimingMetric(context, label)
         } ++
-        counts.map { case (key, words) => key -> SQLMetrics.createMetric(context, words) }
+        counts.map { case (key, label) => key -> SQLMetrics.createMetric(context, label) }
     }
   }
 }

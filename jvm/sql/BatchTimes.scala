@@ -7,12 +7,12 @@ import org.apache.spark.scheduler.{SparkListenerStageCompleted, SparkListenerSta
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 
 /**
- * When the tasks of each batch of a query started and ended.
+ * When the tasks of each batch of a query start and end.
  *
- * A batch's own progress says how long planning and the writing of logs took, but not how long the driver and the
- * scheduler need until every task runs, nor how long the tasks take to end. Both are part of the pause at a boundary.
+ * Spark's progress reports contain the time for planning and for writing logs. They do not contain the time until every task
+ * runs, nor the time that the tasks take to end. Both are part of the pause at a checkpoint.
  */
-class BatchTimes(context: SparkContext, query: String) extends TaskWatch(context) {
+class BatchTimes(context: SparkContext, query: String) extends TaskListener(context) {
   private final class Times(val submitted: Long) {
     var firstStart = Long.MaxValue
     var lastStart = 0L
@@ -31,21 +31,21 @@ class BatchTimes(context: SparkContext, query: String) extends TaskWatch(context
     } {
       batchOfStage(submitted.stageInfo.stageId) = batch
       times.getOrElseUpdate(batch, new Times(submitted.stageInfo.submissionTime.getOrElse(0L)))
-      if (times.size > BatchTimes.Kept) times.remove(times.head._1)
+      if (times.size > BatchTimes.MaxBatches) times.remove(times.head._1)
     }
   }
 
   override def onTaskStart(start: SparkListenerTaskStart): Unit = synchronized {
-    timesOf(start.stageId).foreach { found =>
-      found.firstStart = Math.min(found.firstStart, start.taskInfo.launchTime)
-      found.lastStart = Math.max(found.lastStart, start.taskInfo.launchTime)
+    timesOf(start.stageId).foreach { batch =>
+      batch.firstStart = Math.min(batch.firstStart, start.taskInfo.launchTime)
+      batch.lastStart = Math.max(batch.lastStart, start.taskInfo.launchTime)
     }
   }
 
   override def onTaskEnd(end: SparkListenerTaskEnd): Unit = synchronized {
-    timesOf(end.stageId).foreach { found =>
-      found.firstEnd = Math.min(found.firstEnd, end.taskInfo.finishTime)
-      found.lastEnd = Math.max(found.lastEnd, end.taskInfo.finishTime)
+    timesOf(end.stageId).foreach { batch =>
+      batch.firstEnd = Math.min(batch.firstEnd, end.taskInfo.finishTime)
+      batch.lastEnd = Math.max(batch.lastEnd, end.taskInfo.finishTime)
     }
   }
 
@@ -53,10 +53,10 @@ class BatchTimes(context: SparkContext, query: String) extends TaskWatch(context
     batchOfStage.remove(completed.stageInfo.stageId)
   }
 
-  /** For a batch: when its first stage was submitted, its first and last task started, its first and last task ended. */
-  def of(batch: Long): Array[Long] = synchronized {
-    times.get(batch) match {
-      case Some(found) => Array(found.submitted, found.firstStart, found.lastStart, found.firstEnd, found.lastEnd)
+  /** The times of a batch: first stage submitted, first and last task started, first and last task ended. */
+  def of(batchId: Long): Array[Long] = synchronized {
+    times.get(batchId) match {
+      case Some(batch) => Array(batch.submitted, batch.firstStart, batch.lastStart, batch.firstEnd, batch.lastEnd)
       case None => Array.empty
     }
   }
@@ -65,6 +65,6 @@ class BatchTimes(context: SparkContext, query: String) extends TaskWatch(context
 }
 
 object BatchTimes {
-  /** How many batches are remembered. */
-  val Kept = 100
+  /** Most batches that are remembered. */
+  val MaxBatches = 100
 }

@@ -9,11 +9,11 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, St
 import org.apache.spark.sql.streaming.StreamingQuery
 
 /**
- * Lets a query complete the batch it is in, with its checkpoint, and then end.
+ * Ends a query after its current batch and the checkpoint of that batch.
  *
- * Spark's own `stop` cancels the batch, so that its records are processed again at the next start. The loop of a query
- * looks at its state, which has no setter, before each batch; but also when a batch has been planned, and then
- * interrupts itself. So the state may be changed only while the tasks of a batch run, and this knows when they do.
+ * Spark's own `stop` cancels the batch, so the next start processes its records again. Spark's loop checks the state of the
+ * query, which has no setter, before each batch, and again after planning one, when it interrupts itself. So the state may
+ * change only while the tasks of a batch run. This listener knows when they run.
  */
 class BatchWatch(context: SparkContext, query: StreamingQuery) extends SparkListener {
   private val batchOfStage = new ConcurrentHashMap[Int, Long]()
@@ -31,7 +31,7 @@ class BatchWatch(context: SparkContext, query: StreamingQuery) extends SparkList
   override def onTaskStart(start: SparkListenerTaskStart): Unit =
     if (batchOfStage.containsKey(start.stageId)) running = Math.max(running, batchOfStage.get(start.stageId))
 
-  /** End the query after the batch that runs, if one after the given batch does; return whether it will end. */
+  /** End the query after the running batch if it comes after the given one; return whether the query will end. */
   def endAfter(completed: Long): Boolean = {
     if (running > completed) {
       state.set(TERMINATED)
@@ -41,7 +41,7 @@ class BatchWatch(context: SparkContext, query: StreamingQuery) extends SparkList
     }
   }
 
-  /** Whether the query has really ended: it calls itself inactive, and done, as soon as its state is changed. */
+  /** Whether the query has ended. Spark reports it as inactive as soon as its state changes. */
   def hasEnded: Boolean = !execution.queryExecutionThread.isAlive
 
   def open(): Unit = context.addSparkListener(this)

@@ -2,10 +2,10 @@ package org.apache.spark.sql.tailrace
 
 import org.apache.spark.sql.catalyst.trees.{CurrentOrigin, Origin}
 
-/** Which line of the user's makes the plan nodes that this thread is about to make. */
+/** Sets the user's call and line for the plan nodes that this thread creates next. */
 object CallSites {
-  def at(call: String, line: String): Unit =
+  def set(call: String, line: String): Unit =
     CurrentOrigin.set(Origin(pysparkErrorContext = Some((call, line))))
 
-  def nowhere(): Unit = CurrentOrigin.reset()
+  def clear(): Unit = CurrentOrigin.reset()
 }

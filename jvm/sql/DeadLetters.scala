@@ -15,14 +15,14 @@ import org.apache.spark.sql.catalyst.util.ArrayData
 import org.apache.spark.sql.kafka010.tailrace.SharedProducer
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Dead letters could not be written: the records they hold must not be lost, so the task fails. */
+/** Dead letters could not be written. The task fails, so that their records are not lost. */
 class DeadLettersFailedException(message: String, cause: Throwable) extends RuntimeException(message, cause)
 
 /**
- * Writes bad records to a topic of their own, from within the task that found them.
+ * Writes bad records to the dead-letter topic from the task that reads them.
  *
- * A task succeeds, and so a checkpoint is made, only after every dead letter has been acknowledged: what a crash
- * interrupts is read again. So a dead letter may come twice, and never not at all.
+ * A task succeeds, and its offsets are checkpointed, only after the broker has acknowledged every dead letter. After a crash
+ * the records are read again. So a dead letter may be written twice, but is never lost.
  */
 case class DeadLetters(pipeline: String, topic: String, producer: Map[String, String]) {
   @transient private lazy val failed = new AtomicReference[Throwable]
@@ -38,7 +38,7 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       partition: Int,
       offset: Long,
       timestampMicros: Long): Unit = {
-    val kept = new ju.ArrayList[Header]()
+    val all = new ju.ArrayList[Header]()
     var attempt = 1L
     if (headers != null) {
       var index = 0
@@ -46,7 +46,7 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
         val header = headers.getStruct(index, 2)
         val name = header.getUTF8String(0).toString
         val bytes = header.getBinary(1)
-        kept.add(new RecordHeader(name, bytes))
+        all.add(new RecordHeader(name, bytes))
         if (name == DeadLetters.Attempt && bytes != null) attempt = new String(bytes, UTF_8).toLongOption.getOrElse(0L) + 1
         index += 1
       }
@@ -61,20 +61,20 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       "tailrace.pipeline" -> pipeline,
       "tailrace.time" -> System.currentTimeMillis().toString,
       DeadLetters.Attempt -> attempt.toString
-    ).foreach { case (name, text) => kept.add(new RecordHeader(name, text.getBytes(UTF_8))) }
+    ).foreach { case (name, text) => all.add(new RecordHeader(name, text.getBytes(UTF_8))) }
     used = true
     shared.producer.send(
-      new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, kept),
+      new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, all),
       new Callback {
         override def onCompletion(metadata: RecordMetadata, error: Exception): Unit =
           if (error != null) failed.compareAndSet(null, error)
       })
   }
 
-  /** Without the configuration, which may hold passwords: plans are printed. */
+  /** Omits the configuration, which may contain passwords: Spark prints plans. */
   override def toString: String = s"DeadLetters($topic)"
 
-  /** Asked before each record, so that a task does not go on for minutes after a letter was refused. */
+  /** Called before each record, so that a task does not run on for minutes after a failed write. */
   def raiseIfFailed(): Unit = if (used && failed.get != null) {
     throw new DeadLettersFailedException(s"dead letters could not be written to $topic", failed.get)
   }

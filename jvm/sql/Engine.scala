@@ -2,16 +2,16 @@ package org.apache.spark.sql.tailrace
 
 import java.util.Properties
 
-/** Which engine this is: the Python half asks before it calls anything else. */
+/** The version of this jar. The Python package checks it before any other call. */
 object Engine {
 
   private lazy val properties: Properties = {
-    val read = new Properties()
+    val loaded = new Properties()
     val resource = getClass.getResourceAsStream("/tailrace-engine.properties")
-    if (resource != null) try read.load(resource) finally resource.close()
-    read
+    if (resource != null) try loaded.load(resource) finally resource.close()
+    loaded
   }
 
-  /** The version of Tailrace that this jar was built for. */
+  /** The Tailrace version that this jar was built for. */
   def version: String = properties.getProperty("version", "unknown")
 }

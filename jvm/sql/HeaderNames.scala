@@ -1,6 +1,6 @@
 package org.apache.spark.sql.tailrace
 
-/** The headers that say where a record came from: of outputs and of dead letters alike. */
+/** The names of the headers with a record's origin, on outputs and on dead letters. */
 object HeaderNames {
   val Topic = "tailrace.topic"
   val Partition = "tailrace.partition"

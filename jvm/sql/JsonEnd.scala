@@ -2,10 +2,10 @@ package org.apache.spark.sql.tailrace
 
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Looks for what follows a JSON object: Spark's parser stops at its end, and a second object would be lost in silence. */
+/** Checks what follows a JSON object. Spark's parser stops at its end, so a second object would be lost silently. */
 object JsonEnd {
 
-  /** Whether anything but white space follows the object that the line begins with; the line is known to be JSON. */
+  /** Whether anything but white space follows the first object of a line. The line must be valid JSON. */
   def hasMore(line: UTF8String): Boolean = {
     val length = line.numBytes()
     var index = 0

@@ -5,19 +5,19 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd
 import org.apache.spark.util.AccumulatorV2
 
 /**
- * Adds the counts of tasks that ended after their query was stopped.
+ * Adds the counts of tasks that end after their query was stopped.
  *
- * Spark merges the counts of every task, but not once its job was cancelled, which is how every query in real time
- * ends. They still come with the event that tells of the task's end.
+ * Spark does not merge the counts of a task whose job was cancelled, and every real-time query ends with a cancelled job. The
+ * event of the task's end still has them.
  */
-class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) extends TaskWatch(context) {
+class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) extends TaskListener(context) {
 
   override def onTaskEnd(end: SparkListenerTaskEnd): Unit = {
     val alreadyMerged = end.taskInfo.accumulables.exists(_.id == counts.id)
     if (!alreadyMerged && end.taskMetrics != null) {
       end.taskMetrics.accumulators().foreach {
-        case sent if sent.isRegistered && sent.id == counts.id =>
-          counts.asInstanceOf[AccumulatorV2[Any, Any]].merge(sent.asInstanceOf[AccumulatorV2[Any, Any]])
+        case update if update.isRegistered && update.id == counts.id =>
+          counts.asInstanceOf[AccumulatorV2[Any, Any]].merge(update.asInstanceOf[AccumulatorV2[Any, Any]])
         case _ =>
       }
     }

@@ -8,15 +8,14 @@ import org.apache.spark.sql.catalyst.optimizer.InlineCTE
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin
 import org.apache.spark.sql.classic.Dataset
-import org.apache.spark.sql.execution.python.tailrace.Origin
+import org.apache.spark.sql.execution.python.tailrace.RecordOrigin
 import org.apache.spark.sql.types._
 
 /**
  * Carries a record's coordinates through the user's plan.
  *
- * The source's frame has four columns more than the user sees. They are hidden by the Project that the user's function
- * gets, so nothing in that function can name, select or lose them. Afterwards this rewrites the analysed plan so
- * that every operator hands them on.
+ * The source's frame has four hidden columns. The user's function gets a Project without them, so it can neither use nor drop
+ * them. Afterwards the analysed plan is rewritten so that every operator passes them on.
  */
 object Lineage {
   private[tailrace] val HeadersType =
@@ -27,7 +26,7 @@ object Lineage {
   val Offset = "__tailrace_offset"
   val EventTime = "__tailrace_event_time"
 
-  /** The record as it was in its topic; only where a Python function may make a dead letter of it. */
+  /** The original record. The column exists only if a Python function may write the record as a dead letter. */
   val Raw = "__tailrace_raw"
 
   private[sql] val RawType = StructType(
@@ -38,29 +37,29 @@ object Lineage {
   private val Names: Set[String] = Types.map(_._1).toSet
 
   /**
-   * The same rows with as many of the hidden columns as can be carried to the end, after the user's own.
+   * Return the same rows with the hidden columns that reach the end of the plan, after the user's columns.
    *
-   * @param python whether Python functions are the engine's: they are then told of the record that a row came from
+   * @param python whether the engine runs the Python functions, so that they get the origin of each row
    */
   def carry(frame: DataFrame, python: Boolean): DataFrame = {
     val analysed = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
     val inlined = if (analysed.exists(_.isInstanceOf[WithCTE])) InlineCTE(alwaysInline = true)(analysed) else analysed
-    val carried = new Carrying(python).rewrite(inlined)
-    Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], carried)
+    val rewritten = new PlanRewriter(python).rewrite(inlined)
+    Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], rewritten)
   }
 
-  /** Whether a column is one of those that the user does not see. */
+  /** Whether a column is hidden from the user. */
   private[tailrace] def isHidden(name: String): Boolean = Names(name)
 
   /**
-   * The frame with a column of Kafka headers made of the hidden columns and, before them, the user's own headers.
+   * Add a column of Kafka headers: the user's own headers, then those of the hidden columns.
    *
-   * The hidden columns stay; [[SizeCheck]], which comes last, drops them.
+   * The hidden columns stay. [[SizeCheck]] comes last and drops them.
    */
   def withHeaders(frame: DataFrame, into: String, own: String): DataFrame = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    val found = hidden(plan).map(attribute => attribute.name -> attribute).toMap
-    def column(name: String, otherwise: DataType) = found.getOrElse(name, Literal(null, otherwise))
+    val byName = hidden(plan).map(attribute => attribute.name -> attribute).toMap
+    def column(name: String, dataType: DataType) = byName.getOrElse(name, Literal(null, dataType))
     val eventTime = column(EventTime, TimestampType)
     val ownHeaders =
       if (own == null) Literal(null, HeadersType) else plan.output.find(_.name == own).getOrElse(Literal(null, HeadersType))
@@ -71,7 +70,7 @@ object Lineage {
       Seq(
         ownHeaders,
         column(Topic, StringType),
-        // A null where the method takes a number would make Spark return null without calling it.
+        // For a null in a numeric argument, Spark would return null without a call.
         Coalesce(Seq(column(Partition, IntegerType), Literal(0))),
         Coalesce(Seq(column(Offset, LongType), Literal(0L))),
         IsNull(eventTime),
@@ -81,96 +80,96 @@ object Lineage {
     Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], Project(all, plan))
   }
 
-  /** The hidden columns of a plan's output; of two with one name, as a join of two streams has, the first. */
+  /** The hidden columns of a plan's output. A join of two streams has each name twice: the first counts. */
   private def hidden(plan: LogicalPlan): Seq[Attribute] =
     Types.flatMap { case (name, _) => plan.output.find(_.name == name) }
 
-  /** The record that a row of these columns came from. */
-  private def originOf(columns: Seq[Attribute]): Option[Origin] = {
+  /** The origin of a row with these columns, if the topic is among them. */
+  private def originOf(columns: Seq[Attribute]): Option[RecordOrigin] = {
     val known = Types.flatMap { case (name, _) => columns.find(_.name == name) }
-    if (known.exists(_.name == Topic)) Some(Origin(known, known.map(_.name))) else None
+    if (known.exists(_.name == Topic)) Some(RecordOrigin(known, known.map(_.name))) else None
   }
 
-  private class Carrying(python: Boolean) {
+  private class PlanRewriter(python: Boolean) {
     def rewrite(node: LogicalPlan): LogicalPlan = {
       val children = node.children.map(rewrite)
-      val untouched = children.zip(node.children).forall { case (now, before) => now.fastEquals(before) }
-      if (untouched && !children.exists(hidden(_).nonEmpty)) {
+      val isUnchanged = children.zip(node.children).forall { case (after, before) => after.fastEquals(before) }
+      if (isUnchanged && !children.exists(hidden(_).nonEmpty)) {
         node
       } else {
-        // What takes a node's place has its line.
-        CurrentOrigin.withOrigin(node.origin)(carrying(tellFunctions(node, children), children))
+        // A node that replaces another keeps the user's line.
+        CurrentOrigin.withOrigin(node.origin)(carryThrough(addOrigins(node, children), children))
       }
     }
 
-    private def carrying(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
-      case project: Project => carryThrough(project, children.head)
+    private def carryThrough(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
+      case project: Project => carryThroughProject(project, children.head)
       case aggregate: Aggregate => carryEventTime(aggregate, children.head)
       case Distinct(child) =>
-        // As Spark's optimizer would plan it, only earlier: a Distinct of more columns would be another query.
+        // Rewritten as Spark's optimizer would do it later: a Distinct over more columns would be another query.
         carryEventTime(Aggregate(child.output, child.output, child), children.head)
-      case union: Union => carryBeside(union, children)
-      // Those that the engine calls, which keeps the hidden columns from them; from others they are hidden here.
-      case MapInPandas(function: PythonUDF, output, _, false, None) if isKnown(children.head) =>
-        MapInPandas(told(function, children.head), output, children.head, isBarrier = false, None)
-      case MapInArrow(function: PythonUDF, output, _, false, None) if isKnown(children.head) =>
-        MapInArrow(told(function, children.head), output, children.head, isBarrier = false, None)
+      case union: Union => carryThroughUnion(union, children)
+      // The engine keeps the hidden columns from the functions that it calls; a Project below hides them from others.
+      case MapInPandas(function: PythonUDF, output, _, false, None) if hasOrigin(children.head) =>
+        MapInPandas(withOrigin(function, children.head), output, children.head, isBarrier = false, None)
+      case MapInArrow(function: PythonUDF, output, _, false, None) if hasOrigin(children.head) =>
+        MapInArrow(withOrigin(function, children.head), output, children.head, isBarrier = false, None)
       case expand: Expand =>
-        val carried = hidden(children.head)
+        val columns = hidden(children.head)
         expand.copy(
-          projections = expand.projections.map(_ ++ carried),
-          output = expand.output ++ carried,
+          projections = expand.projections.map(_ ++ columns),
+          output = expand.output ++ columns,
           child = children.head)
       case deduplicate: Deduplicate =>
-        carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
+        carryIfPassedOn(deduplicate.copy(dedupSpec = withNamedKeys(deduplicate.dedupSpec, deduplicate.child)), children)
       case deduplicate: DeduplicateWithinWatermark =>
-        carryWhereTheyPass(deduplicate.copy(dedupSpec = byName(deduplicate.dedupSpec, deduplicate.child)), children)
-      case other => carryWhereTheyPass(other, children)
+        carryIfPassedOn(deduplicate.copy(dedupSpec = withNamedKeys(deduplicate.dedupSpec, deduplicate.child)), children)
+      case other => carryIfPassedOn(other, children)
     }
 
-    /** Functions on columns get the record of their row as one more argument, which the engine keeps for itself. */
-    private def tellFunctions(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
+    /** Add the origin of a row as a last argument to functions on columns. The engine removes it before the call. */
+    private def addOrigins(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = node match {
       case _ if !python => node
-      case aggregate: Aggregate => tellBelow(aggregate, telling(children))
-      case _ => node.transformExpressions(telling(children))
+      case aggregate: Aggregate => addOriginsBelow(aggregate, addingOrigin(children))
+      case _ => node.transformExpressions(addingOrigin(children))
     }
 
-    private def telling(children: Seq[LogicalPlan]): PartialFunction[Expression, Expression] = {
-      case udf: PythonUDF if PythonUDF.isScalarPythonUDF(udf) && !isTold(udf) =>
-        children.find(child => udf.references.subsetOf(child.outputSet)).map(told(udf, _)).getOrElse(udf)
+    private def addingOrigin(children: Seq[LogicalPlan]): PartialFunction[Expression, Expression] = {
+      case udf: PythonUDF if PythonUDF.isScalarPythonUDF(udf) && !hasOriginArgument(udf) =>
+        children.find(child => udf.references.subsetOf(child.outputSet)).map(withOrigin(udf, _)).getOrElse(udf)
     }
 
-    /** Of an aggregate those functions that it takes rows from; what is called with its results is about no record. */
-    private def tellBelow(aggregate: Aggregate, tell: PartialFunction[Expression, Expression]): Aggregate = {
-      def told(result: Expression): Expression =
+    /** Add it only to functions below the aggregate; a function on the result of an aggregate has no record. */
+    private def addOriginsBelow(aggregate: Aggregate, add: PartialFunction[Expression, Expression]): Aggregate = {
+      def rewritten(result: Expression): Expression =
         if (result.isInstanceOf[AggregateExpression] || aggregate.groupingExpressions.exists(_.semanticEquals(result))) {
-          result.transform(tell)
+          result.transform(add)
         } else {
-          result.mapChildren(told)
+          result.mapChildren(rewritten)
         }
       aggregate.copy(
-        groupingExpressions = aggregate.groupingExpressions.map(_.transform(tell)),
-        aggregateExpressions = aggregate.aggregateExpressions.map(told(_).asInstanceOf[NamedExpression]))
+        groupingExpressions = aggregate.groupingExpressions.map(_.transform(add)),
+        aggregateExpressions = aggregate.aggregateExpressions.map(rewritten(_).asInstanceOf[NamedExpression]))
     }
 
-    private def isKnown(child: LogicalPlan): Boolean = python && originOf(child.output).isDefined
+    private def hasOrigin(child: LogicalPlan): Boolean = python && originOf(child.output).isDefined
 
-    private def told(udf: PythonUDF, child: LogicalPlan): PythonUDF =
+    private def withOrigin(udf: PythonUDF, child: LogicalPlan): PythonUDF =
       udf.copy(children = udf.children ++ originOf(child.output))
 
-    /** One that takes nothing but another's result is called with that one, which is told already. */
-    private def isTold(udf: PythonUDF): Boolean = udf.children match {
+    /** Whether a function has the argument already; in a chain such as `f(g(x))` only the inner function has it. */
+    private def hasOriginArgument(udf: PythonUDF): Boolean = udf.children match {
       case Seq(inner: PythonUDF) => inner.evalType == udf.evalType
-      case arguments => arguments.exists(_.isInstanceOf[Origin])
+      case arguments => arguments.exists(_.isInstanceOf[RecordOrigin])
     }
 
-    private def carryThrough(project: Project, child: LogicalPlan): LogicalPlan = {
-      val already = project.projectList.map(_.name).toSet
-      val missing = hidden(child).filterNot(attribute => already(attribute.name))
+    private def carryThroughProject(project: Project, child: LogicalPlan): LogicalPlan = {
+      val present = project.projectList.map(_.name).toSet
+      val missing = hidden(child).filterNot(attribute => present(attribute.name))
       project.copy(projectList = project.projectList ++ missing, child = child)
     }
 
-    /** Coordinates end at an aggregate; the event time of the record that caused an update goes on. */
+    /** Coordinates end at an aggregate. The event time of the record that caused an update passes on. */
     private def carryEventTime(aggregate: Aggregate, child: LogicalPlan): LogicalPlan =
       hidden(child).find(_.name == EventTime) match {
         case Some(eventTime) =>
@@ -179,43 +178,43 @@ object Lineage {
         case None => aggregate.withNewChildren(Seq(child))
       }
 
-    /** A stream computes its keys anew when it starts: "all columns" must mean those that the user saw. */
-    private def byName(spec: Option[DeduplicateSpec], child: LogicalPlan): Option[DeduplicateSpec] = spec.map {
+    /** Name the keys: Spark resolves "all columns" again at the start, and must not use the hidden ones. */
+    private def withNamedKeys(spec: Option[DeduplicateSpec], child: LogicalPlan): Option[DeduplicateSpec] = spec.map {
       case all @ DeduplicateSpec(DeduplicateAllColumnsAsKey, _) =>
         all.copy(keySpec = DeduplicateKeyColumns(child.output.map(_.name)))
       case named => named
     }
 
-    /** A union goes by position: every side gets the same hidden columns, null where it has none. */
-    private def carryBeside(union: Union, children: Seq[LogicalPlan]): LogicalPlan = {
-      val sides = children.zip(union.children).map { case (now, before) =>
-        val found = hidden(now).map(attribute => attribute.name -> attribute).toMap
-        val columns: Seq[NamedExpression] = Types.map { case (name, kind) =>
-          found.getOrElse(name, Alias(Literal(null, kind), name)())
+    /** A union matches columns by position, so every side gets all hidden columns, null if it has none. */
+    private def carryThroughUnion(union: Union, children: Seq[LogicalPlan]): LogicalPlan = {
+      val sides = children.zip(union.children).map { case (after, before) =>
+        val byName = hidden(after).map(attribute => attribute.name -> attribute).toMap
+        val columns: Seq[NamedExpression] = Types.map { case (name, dataType) =>
+          byName.getOrElse(name, Alias(Literal(null, dataType), name)())
         }
-        Project(before.output ++ columns, now)
+        Project(before.output ++ columns, after)
       }
       union.copy(children = sides)
     }
 
     /**
-     * Most operators hand on what their child gives. One that takes whole rows instead (a Python function over
-     * partitions, a typed map) must not see the hidden columns, and they end there.
+     * Most operators pass their child's columns on. An operator on whole rows (a Python function over partitions, a typed
+     * map) must not see the hidden columns, so they end below it.
      */
-    private def carryWhereTheyPass(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = {
-      val passing = node match {
+    private def carryIfPassedOn(node: LogicalPlan, children: Seq[LogicalPlan]): LogicalPlan = {
+      val passedOn = node match {
         case _: SetOperation => None
         case _ =>
-          val moved = node.withNewChildren(children)
-          if (hidden(moved).nonEmpty) Some(moved) else None
+          val rewritten = node.withNewChildren(children)
+          if (hidden(rewritten).nonEmpty) Some(rewritten) else None
       }
-      passing match {
-        case Some(moved) =>
-          val wanted = node.output ++ hidden(moved)
-          if (moved.output.map(_.exprId) == wanted.map(_.exprId)) moved else Project(wanted, moved)
+      passedOn match {
+        case Some(rewritten) =>
+          val output = node.output ++ hidden(rewritten)
+          if (rewritten.output.map(_.exprId) == output.map(_.exprId)) rewritten else Project(output, rewritten)
         case None =>
-          node.withNewChildren(children.zip(node.children).map { case (now, before) =>
-            if (hidden(now).isEmpty) now else Project(before.output, now)
+          node.withNewChildren(children.zip(node.children).map { case (after, before) =>
+            if (hidden(after).isEmpty) after else Project(before.output, after)
           })
       }
     }

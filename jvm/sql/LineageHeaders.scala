@@ -7,17 +7,17 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** For `StaticInvoke`, which looks for a class and its static method. */
+/** Needed by `StaticInvoke`, which looks up a static method by its class. */
 class LineageHeaders
 
-/** The headers of one output record, as the Kafka sink wants them: built per record, so with as little as possible. */
+/** Builds the headers of an output record for the Kafka sink. It runs for every record, so it allocates little. */
 object LineageHeaders {
   private val Topic = UTF8String.fromString(HeaderNames.Topic)
   private val Partition = UTF8String.fromString(HeaderNames.Partition)
   private val Offset = UTF8String.fromString(HeaderNames.Offset)
   private val EventTime = UTF8String.fromString(HeaderNames.EventTime)
 
-  /** Every value is text: the topic's name, or a decimal number; the event time in milliseconds since 1970. */
+  /** All values are text: the topic, the partition, the offset, and the event time in milliseconds since 1970. */
   def of(
       own: ArrayData,
       topic: UTF8String,

@@ -30,7 +30,7 @@ import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, 
 import org.apache.spark.sql.execution.datasources.{DataSource, FileFormat}
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, REPARTITION_BY_NUM, ShuffleExchangeExec}
-import org.apache.spark.sql.execution.python.tailrace.Functions
+import org.apache.spark.sql.execution.python.tailrace.PythonFunctions
 import org.apache.spark.sql.execution.streaming.operators.stateful.{StreamingDeduplicateWithinWatermarkExec, WatermarkSupport}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.{StreamingSymmetricHashJoinExec, StreamingSymmetricHashJoinHelper}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
@@ -43,38 +43,38 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.util.Utils
 
 /**
- * What Spark would do with a streaming query, found without starting it: no query, no job, no file, no topic.
+ * Finds out what Spark would do with a streaming query without starting it: no query, no job, no file, no topic.
  *
- * It asks the parts of Spark that a started query would meet, one after the other, and notes what each refuses, so
- * that the rules are those of the Spark that runs and never a copy of them.
+ * It calls each part of Spark that checks a query at its start, and records what each refuses. So the rules are always those
+ * of the running Spark, never a copy.
  */
 object Preflight {
   private val AllowlistCondition = "STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"
 
   private val BrokerCondition = "TAILRACE_BROKER_SILENT"
-  private val Impatience = Map(
+  private val ShortTimeouts = Map(
     "kafka.default.api.timeout.ms" -> "5000",
     "kafka.request.timeout.ms" -> "5000",
     "fetchoffset.numretries" -> "1")
 
-  /** Kafka's client got no answer to a question that the query would ask, too. */
-  private class BrokerSilent(cause: Throwable)
+  /** The broker did not answer a request that the query would send, too. */
+  private class BrokerTimeout(cause: Throwable)
       extends RuntimeException(Option(cause.getMessage).getOrElse("Kafka's client failed"), cause)
 
-  /** The start of a stream that is never read. */
-  private object Anywhere extends Offset {
+  /** The start offset of a stream that is never read. */
+  private object NoOffset extends Offset {
     override def json(): String = "{}"
   }
 
   /**
-   * @param frame what is written
+   * @param frame the rows to write
    * @param outputMode append, update or complete
    * @param microbatchMode the output mode that the query would have in micro-batch
-   * @param sink the sink's format, null where there is none yet
-   * @param sinkOptions its options
-   * @param intervalMs how long a real-time batch lasts; 0 means micro-batch
-   * @param ask whether the broker may be asked which tasks its topics make; it is waited for where it does not answer
-   * @param starts where the checkpoint says that each source goes on, in their order; none for a fresh one
+   * @param sink the format of the sink; null if there is none yet
+   * @param sinkOptions the options of the sink
+   * @param intervalMs how long a real-time batch lasts; 0 for micro-batch
+   * @param askBroker whether to ask the broker which tasks its topics need, with a short timeout
+   * @param starts the checkpoint's offsets of each source, in their order; empty without a checkpoint
    * @return the plan and the refusals, as JSON
    */
   def examine(
@@ -84,28 +84,28 @@ object Preflight {
       sink: String,
       sinkOptions: java.util.Map[String, String],
       intervalMs: Long,
-      ask: Boolean,
+      askBroker: Boolean,
       starts: java.util.List[String]): String = {
     val rows = frame.asInstanceOf[Dataset[_]]
-    def look(mode: String, intervalMs: Long, ask: Boolean, starts: Seq[String]): Examined = {
-      val examined = new Examined(rows, InternalOutputModes(mode), intervalMs, ask, starts)
+    def run(mode: String, intervalMs: Long, askBroker: Boolean, starts: Seq[String]): Examination = {
+      val examination = new Examination(rows, InternalOutputModes(mode), intervalMs, askBroker, starts)
       if (sink != null) {
-        examined.sink(sink, sinkOptions.asScala.toMap)
+        examination.checkSink(sink, sinkOptions.asScala.toMap)
       }
-      examined.analysis()
-      examined.plan()
-      examined
+      examination.checkAnalysis()
+      examination.checkPlan()
+      examination
     }
-    val examined = look(outputMode, intervalMs, ask, starts.asScala.toSeq)
-    val inMicrobatch = if (intervalMs > 0) look(microbatchMode, 0L, ask = false, Nil) else examined
-    compact(render(examined.told.merge(JObject(JField("microbatch", JBool(inMicrobatch.accepted))))))
+    val examination = run(outputMode, intervalMs, askBroker, starts.asScala.toSeq)
+    val inMicrobatch = if (intervalMs > 0) run(microbatchMode, 0L, askBroker = false, Nil) else examination
+    compact(render(examination.toJson.merge(JObject(JField("microbatch", JBool(inMicrobatch.accepted))))))
   }
 
-  private class Examined(
+  private class Examination(
       frame: Dataset[_],
       outputMode: OutputMode,
       intervalMs: Long,
-      ask: Boolean,
+      askBroker: Boolean,
       starts: Seq[String]) {
     private val spark: SparkSession = frame.sparkSession
     private val analyzed = frame.queryExecution.analyzed
@@ -121,19 +121,19 @@ object Preflight {
     /** Whether nothing was refused. */
     def accepted: Boolean = refusals.isEmpty && violations.isEmpty
 
-    def told: JObject = JObject(
+    def toJson: JObject = JObject(
       JField("refusals", JArray(refusals.toList)),
       JField("tasks", JArray(tasks.map(JString(_)).toList)),
-      JField("calls", JArray(calls.map(call => JObject(place(call))).toList)),
+      JField("calls", JArray(calls.map(call => JObject(callSite(call))).toList)),
       JField("windows_s", JArray(windows.map(JDouble(_)).toList)),
       JField("pivots", JBool(pivots)),
       JField("plan", planned.map(node).getOrElse(JNull)))
 
-    /** The user's DataFrame calls that are known, the last first: the optimizer may move a node and forget its own. */
+    /** The known DataFrame calls of the user, the last one first. The optimizer may drop the call of a node. */
     private def calls: Seq[Origin] =
       analyzed.collect { case plan if plan.origin.pysparkErrorContext.isDefined => plan.origin }.distinct
 
-    /** How long the time windows of the query are: the analyser keeps it only in the sum that makes their end. */
+    /** The lengths of the time windows. After analysis they exist only in the sum that computes the end of a window. */
     private def windows: Seq[Double] = analyzed.collect { case plan =>
       plan.expressions.flatMap(_.collect {
         case window: CreateNamedStruct if window.names.map(_.toString) == Seq("start", "end") =>
@@ -141,19 +141,19 @@ object Preflight {
       }).flatten
     }.flatten.distinct
 
-    /** Whether the query pivots: Spark makes two aggregates of that, and refuses the second in its own words. */
+    /** Whether the query pivots. Spark plans two aggregates for that, and its refusal names only the second. */
     private def pivots: Boolean =
       analyzed.exists(_.expressions.exists(_.exists(_.isInstanceOf[PivotFirst])))
 
-    /** A sink that takes no rows one by one, or is not on Spark's list, or does not take these rows. */
-    def sink(format: String, options: Map[String, String]): Unit = noting(Origin()) {
+    /** Check that the sink supports streaming, is on Spark's allowlist, and accepts these columns. */
+    def checkSink(format: String, options: Map[String, String]): Unit = recordRefusal(Origin()) {
       sinkTable(format, options) match {
         case Some(table) =>
           if (realTime) RealTimeModeAllowlist.checkAllowedSink(table, throwException = checksAllowlist)
-          // Kafka's looks at the columns and nothing else; what another one would do is not known here.
+          // Kafka's builder only checks the columns. What the builder of another sink does is not known.
           if (format == "kafka") {
-            val asked = new CaseInsensitiveStringMap(options.asJava)
-            val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, asked)
+            val sinkOptions = new CaseInsensitiveStringMap(options.asJava)
+            val write = LogicalWriteInfoImpl(UUID.randomUUID().toString, frame.schema, sinkOptions)
             table.newWriteBuilder(write).build().toStreaming
           }
         case None if !realTime =>
@@ -168,26 +168,26 @@ object Preflight {
       }
     }
 
-    /** What Spark's analyser refuses of any streaming query, and of a real-time one. */
-    def analysis(): Unit = if (spark.sessionState.conf.isUnsupportedOperationCheckEnabled) {
+    /** Run the checks of Spark's analyser for streaming and for real time. */
+    def checkAnalysis(): Unit = if (spark.sessionState.conf.isUnsupportedOperationCheckEnabled) {
       if (realTime) {
-        noting(Origin())(UnsupportedOperationChecker.checkAdditionalRealTimeModeConstraints(analyzed, outputMode))
+        recordRefusal(Origin())(UnsupportedOperationChecker.checkAdditionalRealTimeModeConstraints(analyzed, outputMode))
       }
-      noting(Origin())(UnsupportedOperationChecker.checkForStreaming(analyzed, outputMode))
+      recordRefusal(Origin())(UnsupportedOperationChecker.checkForStreaming(analyzed, outputMode))
     }
 
-    /** The plan, and the operators in it that are not on Spark's list. */
-    def plan(): Unit = {
+    /** Plan the query, and check its operators against Spark's allowlist. */
+    def checkPlan(): Unit = {
       val before = refusals.size
       try {
-        // In micro-batch the source stays what it is: what is planned above it does not depend on it.
-        val scanned = if (realTime) withScratch(scans) else analyzed
+        // In micro-batch the source is not replaced: the plan above does not depend on it.
+        val scanned = if (realTime) withScratchFolder(withScans) else analyzed
         if (refusals.size == before) {
           planned = Some(executedPlan(scanned))
-          if (realTime && checksAllowlist) planned.foreach(allowed)
+          if (realTime && checksAllowlist) planned.foreach(checkAllowlist)
         }
       } catch {
-        // Where the analyser has refused it already, planning may fail in its own words: nothing new to tell.
+        // If the analyser has refused the query, a failure to plan it adds nothing.
         case NonFatal(failed) if refusals.isEmpty => refuse(failed, Origin())
         case NonFatal(_) =>
       }
@@ -211,32 +211,32 @@ object Preflight {
       execution.executedPlan
     }
 
-    private def allowed(executed: SparkPlan): Unit =
+    private def checkAllowlist(executed: SparkPlan): Unit =
       try RealTimeModeAllowlist.checkAllowedPhysicalOperator(executed, throwException = true)
       catch {
         case refused: SparkThrowable if refused.getCondition == AllowlistCondition =>
-          // "a.b.C, a.b.D are": Spark tells class names in a sentence and in no other way.
+          // Spark reports class names only as a sentence: "a.b.C, a.b.D are".
           val names = refused.getMessageParameters.get("message").stripSuffix(" is").stripSuffix(" are").split(", ")
           violations = names.toSet
-          // Should its words change one day, nothing may pass for that.
+          // If that sentence changes, refuse the query as a whole.
           if (!executed.exists(isViolation)) refuse(refused, Origin())
       }
 
-    /** The plan with every streaming source as the scan that a real-time batch would make of it. */
-    private def scans(scratch: String): LogicalPlan = {
-      val made = mutable.LinkedHashMap.empty[LogicalPlan, StreamingDataSourceV2ScanRelation]
+    /** Replace every streaming source by the scan of a real-time batch. */
+    private def withScans(scratch: String): LogicalPlan = {
+      val scans = mutable.LinkedHashMap.empty[LogicalPlan, StreamingDataSourceV2ScanRelation]
       var used = 0
       val scanned = analyzed.transform {
         case relation @ StreamingRelationV2(_, name, table: SupportsRead, options, output, catalog, ident, _, sourceName)
             if table.supportsMicroBatch =>
           used += 1
-          made.getOrElseUpdate(
+          scans.getOrElseUpdate(
             relation, {
-              val scan = table.newScanBuilder(impatient(options)).build()
+              val scan = table.newScanBuilder(withShortTimeouts(options)).build()
               val stream = scan.toMicroBatchStream(s"$scratch/$used")
               opened += stream
               requireRealTime(stream, relation.origin)
-              if (ask) noting(relation.origin)(askFor(stream, starts.lift(made.size)))
+              if (askBroker) recordRefusal(relation.origin)(addTasks(stream, starts.lift(scans.size)))
               StreamingDataSourceV2ScanRelation(
                 StreamingDataSourceV2Relation(
                   table, output, catalog, ident, options, s"$scratch/$used", Some(intervalMs), sourceName),
@@ -250,18 +250,18 @@ object Preflight {
           refuseSource(relation.sourceName, relation.origin)
           relation
       }
-      if (made.size < used && refusals.isEmpty) {
-        noting(Origin()) {
+      if (scans.size < used && refusals.isEmpty) {
+        recordRefusal(Origin()) {
           throw new SparkIllegalArgumentException(
             errorClass = "STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED",
-            messageParameters = Map("sources" -> made.values.map(_.name).mkString(", ")))
+            messageParameters = Map("sources" -> scans.values.map(_.name).mkString(", ")))
         }
       }
       scanned
     }
 
-    /** A folder for sources that write down where they start; it is gone before anybody sees it. */
-    private def withScratch[T](use: String => T): T = {
+    /** Run work with a temporary folder, for sources that write their start offsets; delete it afterwards. */
+    private def withScratchFolder[T](use: String => T): T = {
       val folder = Files.createTempDirectory("tailrace-preflight")
       try use(folder.toUri.toString)
       finally {
@@ -275,48 +275,48 @@ object Preflight {
       case other => refuseSource(other.getClass.getName, origin)
     }
 
-    /** Which partitions the source's tasks would read, in order; and what it refuses to plan. */
-    private def askFor(stream: SparkDataStream, start: Option[String]): Unit = stream match {
+    /** Add the partitions that the source's tasks would read, in task order. */
+    private def addTasks(stream: SparkDataStream, start: Option[String]): Unit = stream match {
       case kafka: MicroBatchStream with SupportsAdmissionControl with SupportsRealTimeMode if isKafka(stream) =>
         try spark.withActive(tasks ++= KafkaTasks.of(kafka, start))
-        catch { case NonFatal(failed) if isOfKafka(failed) => throw new BrokerSilent(failed) }
+        catch { case NonFatal(failed) if isKafkaFailure(failed) => throw new BrokerTimeout(failed) }
       case _ =>
     }
 
-    /** Whether Kafka's client has failed, rather than Spark refused. */
-    private def isOfKafka(failed: Throwable): Boolean =
+    /** Whether Kafka's client failed, as opposed to a refusal by Spark. */
+    private def isKafkaFailure(failed: Throwable): Boolean =
       Iterator.iterate(failed)(_.getCause).takeWhile(_ != null).exists { cause =>
         cause.getClass.getName.startsWith("org.apache.kafka.") || cause.isInstanceOf[TimeoutException]
       }
 
-    /** The options of a source that is only asked: a broker that does not answer is not waited for. */
-    private def impatient(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
+    /** Add short timeouts to the options of a source, unless the user set them. */
+    private def withShortTimeouts(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
       val all = new java.util.HashMap[String, String](options.asCaseSensitiveMap())
-      Impatience.foreach { case (key, value) => if (!options.containsKey(key)) all.put(key, value) }
+      ShortTimeouts.foreach { case (key, value) => if (!options.containsKey(key)) all.put(key, value) }
       new CaseInsensitiveStringMap(all)
     }
 
     private def isKafka(stream: SparkDataStream): Boolean =
       stream.getClass.getName.startsWith("org.apache.spark.sql.kafka010.")
 
-    private def refuseSource(name: String, origin: Origin): Unit = noting(origin) {
+    private def refuseSource(name: String, origin: Origin): Unit = recordRefusal(origin) {
       throw new SparkIllegalArgumentException(
         errorClass = "STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED",
         messageParameters = Map("className" -> name))
     }
 
-    /** Kafka's first offset would be written into the checkpoint; others may be asked for theirs while planning. */
+    /** Kafka would write its initial offset into the checkpoint. Other sources may be asked for it during planning. */
     private def startOf(stream: SparkDataStream): Offset =
-      if (isKafka(stream)) Anywhere else stream.initialOffset()
+      if (isKafka(stream)) NoOffset else stream.initialOffset()
 
     private def sinkTable(format: String, options: Map[String, String]): Option[SupportsWrite] = format match {
       case "memory" | "foreach" | "foreachBatch" => None
       case _ =>
-        val found = DataSource.lookupDataSource(format, spark.sessionState.conf)
-        if (!classOf[TableProvider].isAssignableFrom(found) || classOf[FileDataSourceV2].isAssignableFrom(found)) {
+        val source = DataSource.lookupDataSource(format, spark.sessionState.conf)
+        if (!classOf[TableProvider].isAssignableFrom(source) || classOf[FileDataSourceV2].isAssignableFrom(source)) {
           None
         } else {
-          val provider = found.getConstructor().newInstance().asInstanceOf[TableProvider]
+          val provider = source.getConstructor().newInstance().asInstanceOf[TableProvider]
           val schema = if (provider.supportsExternalMetadata()) Some(frame.schema) else None
           val table =
             DataSourceV2Utils.getTableFromProvider(provider, new CaseInsensitiveStringMap(options.asJava), schema)
@@ -326,13 +326,13 @@ object Preflight {
         }
     }
 
-    /** Whether a sink writes files: it takes append mode alone, and to make it would make its folder. */
+    /** Whether a sink writes files. It supports only append mode, and creating it would create its folder. */
     private def isFile(format: String): Boolean = !Set("memory", "foreach", "foreachBatch")(format) && {
-      val found = DataSource.lookupDataSource(format, spark.sessionState.conf)
-      classOf[FileDataSourceV2].isAssignableFrom(found) || classOf[FileFormat].isAssignableFrom(found)
+      val source = DataSource.lookupDataSource(format, spark.sessionState.conf)
+      classOf[FileDataSourceV2].isAssignableFrom(source) || classOf[FileFormat].isAssignableFrom(source)
     }
 
-    private def noting(origin: Origin)(step: => Unit): Unit =
+    private def recordRefusal(origin: Origin)(step: => Unit): Unit =
       try step
       catch { case NonFatal(refused) => refuse(refused, origin) }
 
@@ -340,7 +340,7 @@ object Preflight {
       val (condition, parameters) = refused match {
         case throwable: SparkThrowable =>
           (Option(throwable.getCondition).getOrElse(""), throwable.getMessageParameters.asScala.toMap)
-        case _: BrokerSilent => (BrokerCondition, Map.empty[String, String])
+        case _: BrokerTimeout => (BrokerCondition, Map.empty[String, String])
         case _ => ("", Map.empty[String, String])
       }
       refusals += JObject(
@@ -348,11 +348,11 @@ object Preflight {
           JField("condition", JString(condition)),
           JField("message", JString(Option(refused.getMessage).getOrElse(refused.getClass.getName))),
           JField("parameters", JObject(parameters.map { case (key, value) => JField(key, JString(value)) }.toList)))
-          ++ place(lineOf(refused).getOrElse(origin)))
+          ++ callSite(originOf(refused).getOrElse(origin)))
     }
 
-    /** Where a user made what the analyser refuses. */
-    private def lineOf(refused: Throwable): Option[Origin] = refused match {
+    /** The origin of the node that the analyser refuses. */
+    private def originOf(refused: Throwable): Option[Origin] = refused match {
       case analysis: ExtendedAnalysisException =>
         analysis.plan.map(_.origin).filter(_.pysparkErrorContext.isDefined)
       case _ => None
@@ -363,8 +363,8 @@ object Preflight {
         case shuffle: ShuffleExchangeExec => Some(shuffle)
         case _ => None
       }
-      val carried = plan match {
-        case MapPartitionsExec(python: Functions, _, _) => Some(python)
+      val python = plan match {
+        case MapPartitionsExec(python: PythonFunctions, _, _) => Some(python)
         case _ => None
       }
       JObject(
@@ -376,20 +376,20 @@ object Preflight {
           JField("refused", JBool(isViolation(plan))),
           JField("implied", JBool(isImplied(plan))),
           JField("functions", JArray(functionsOf(plan).map(JString(_)).toList)),
-          JField("path", JString(carried.map(_.path).getOrElse(""))),
+          JField("path", JString(python.map(_.path).getOrElse(""))),
           JField("children", JArray(plan.children.map(node).toList)))
-          ++ place(lineOf(plan)))
+          ++ callSite(originOf(plan)))
     }
 
-    /** Where a user made a node: its call, or else one of the columns in it, which carry their lines themselves. */
-    private def lineOf(plan: SparkPlan): Origin = {
-      val made = plan.logicalLink.map(_.origin).getOrElse(plan.origin)
+    /** The origin of a node: the user's call, or else one of its columns, which have lines of their own. */
+    private def originOf(plan: SparkPlan): Origin = {
+      val own = plan.logicalLink.map(_.origin).getOrElse(plan.origin)
       val columns = plan.expressions.iterator.flatMap(_.collect { case each => each.origin })
-      (callOf(functionsOf(plan)).iterator ++ Iterator(made) ++ columns)
-        .find(_.pysparkErrorContext.isDefined).getOrElse(made)
+      (callOf(functionsOf(plan)).iterator ++ Iterator(own) ++ columns)
+        .find(_.pysparkErrorContext.isDefined).getOrElse(own)
     }
 
-    /** The user's call that has a Python function in it: no column with one knows its line, nor what is planned of it. */
+    /** The user's call that uses one of these Python functions. Neither its column nor its planned node has a line. */
     private def callOf(functions: Seq[String]): Option[Origin] = analyzed.collectFirst {
       case called if called.origin.pysparkErrorContext.isDefined && called.expressions.exists(_.exists {
             case function: PythonUDF => functions.contains(function.name)
@@ -400,21 +400,21 @@ object Preflight {
 
     /** The names of the Python functions that a node calls. */
     private def functionsOf(plan: SparkPlan): Seq[String] = plan match {
-      case MapPartitionsExec(python: Functions, _, _) => python.names.distinct
+      case MapPartitionsExec(python: PythonFunctions, _, _) => python.names.distinct
       case _ => plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name }).distinct
     }
 
-    /** Whether Spark has refused this very node: of a class it named, with a stream below it. */
+    /** Whether Spark refuses this node: its class is in the violations, and it has a stream below it. */
     private def isViolation(plan: SparkPlan): Boolean = {
       val refused = plan match {
-        // An exchange is on Spark's list, and still refused where it needs to know all rows first.
+        // An exchange is on the allowlist, but Spark refuses one by range, which needs all rows first.
         case shuffle: ShuffleExchangeExec => shuffle.outputPartitioning.isInstanceOf[RangePartitioning]
         case _ => true
       }
       refused && violations(plan.getClass.getName) && plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
     }
 
-    /** Whether Spark added a node for what another operator requires: no call of the user's stands for it. */
+    /** Whether Spark added a node because another operator requires it: no call of the user created it. */
     private def isImplied(plan: SparkPlan): Boolean = plan match {
       case sort: SortExec => !sort.logicalLink.exists(_.isInstanceOf[Sort])
       case shuffle: ShuffleExchangeExec => shuffle.shuffleOrigin == ENSURE_REQUIREMENTS
@@ -423,10 +423,10 @@ object Preflight {
 
     /** Whether the watermark removes an operator's state. */
     private def isBounded(plan: SparkPlan): Boolean = plan match {
-      // Each key is kept until the watermark passes the time of its first row.
+      // A key is removed when the watermark passes the time of its first row.
       case within: StreamingDeduplicateWithinWatermarkExec => within.child.output.exists(hasWatermark)
       case join: StreamingSymmetricHashJoinExec =>
-        // With any watermark: whether there is a predicate depends on the columns and the condition alone.
+        // Any watermark will do: whether a predicate exists depends only on the columns and the condition.
         val removed = StreamingSymmetricHashJoinHelper.getStateWatermarkPredicates(
           join.left.output, join.right.output, join.leftKeys, join.rightKeys, join.condition.full,
           Some(0L), Some(0L), useFirstEventTimeColumn = true)
@@ -437,14 +437,14 @@ object Preflight {
 
     private def hasWatermark(column: Attribute): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
-    /** The user's call and its line, where one was recorded. */
-    private def place(origin: Origin): List[JField] = {
+    /** The user's call and its line; empty if none was recorded. */
+    private def callSite(origin: Origin): List[JField] = {
       val (call, line) = origin.pysparkErrorContext.getOrElse(("", ""))
       List(JField("call", JString(call)), JField("line", JString(line)))
     }
   }
 
-  private implicit class Reads(table: Table) {
+  private implicit class TableReads(table: Table) {
     def supportsMicroBatch: Boolean = table.capabilities().contains(TableCapability.MICRO_BATCH_READ)
   }
 }

@@ -10,17 +10,17 @@ import org.apache.spark.sql.streaming.StreamingQuery
 import org.apache.spark.status.AppStatusStore
 import org.apache.spark.status.api.v1.{StageData, StageStatus, TaskData}
 
-/** The tasks of a running query: which have a slot, and which partitions those without one would read. */
+/** The tasks of a running query: which of them have a slot, and which partitions are not read. */
 class QueryTasks(query: StreamingQuery) {
   private val execution = query match {
     case wrapper: StreamingQueryWrapper => wrapper.streamingQuery
-    case other => throw new IllegalArgumentException(s"not a query of this Spark: ${other.getClass.getName}")
+    case other => throw new IllegalArgumentException(s"not a query of this Spark session: ${other.getClass.getName}")
   }
   private val context: SparkContext = execution.sparkSession.sparkContext
 
   /**
-   * The running stages, the source's first. Of each: its tasks, those that run or have finished, those that have finished,
-   * those that Spark has yet to retry, and the milliseconds since a task last got a slot.
+   * The running stages, the source's first. For each the number of tasks, of tasks that run or have finished, of tasks that
+   * have finished, and of tasks that wait for a retry, and the milliseconds since a task last got a slot.
    */
   def stages: Array[Array[Long]] = running.map { stage =>
     val attempts = attemptsOf(stage)
@@ -32,7 +32,7 @@ class QueryTasks(query: StreamingQuery) {
       attempts.steadyMs(stage.submissionTime, System.currentTimeMillis()))
   }.toArray
 
-  /** Whether a task of the query is at work, also one that is about to end because the query was stopped. */
+  /** Whether any task of the query runs, including tasks that are about to end after a stop. */
   def atWork: Boolean = {
     val tracker = context.statusTracker
     tracker
@@ -43,18 +43,18 @@ class QueryTasks(query: StreamingQuery) {
       .exists(_.numActiveTasks > 0)
   }
 
-  /** The partitions whose tasks have no slot; none if all have one, or nothing runs right now. */
+  /** The partitions whose tasks have no slot; empty if all tasks have one or no stage runs. */
   def unread: Array[String] = running.headOption match {
     case Some(stage) =>
       val read = Option(execution.lastExecution).toSeq.flatMap { last =>
-        last.executedPlan.collect { case scan: RealTimeStreamScanExec => KafkaTasks.named(scan.inputPartitions) }.flatten
+        last.executedPlan.collect { case scan: RealTimeStreamScanExec => KafkaTasks.partitionsOf(scan.inputPartitions) }.flatten
       }
       val started = attemptsOf(stage).started
       if (read.size == stage.numTasks) read.indices.filterNot(started).map(read).toArray else Array.empty
     case None => Array.empty
   }
 
-  /** The running stages. A job that reads the static side of a join is not part of the query's flow. */
+  /** The running stages, without those of a job that reads the static side of a join. */
   private def running: Seq[StageData] = {
     val store = context.statusStore
     val jobs = store.jobsList(java.util.Arrays.asList(JobExecutionStatus.RUNNING)).filter { job =>
@@ -70,19 +70,19 @@ class QueryTasks(query: StreamingQuery) {
 }
 
 /**
- * The attempts of a stage's tasks: a task that failed, or whose executor was lost, has several.
+ * The attempts of a stage's tasks. A task that failed or lost its executor has several.
  *
- * Spark records an attempt when it starts; a stage's own counts follow up to a heartbeat later.
+ * Spark records an attempt when it starts; the stage's own counts follow up to a heartbeat later.
  */
 class TaskAttempts(attempts: Seq[TaskData]) {
 
   /** The tasks that run or have finished. */
   val started: Set[Int] = attempts.filterNot(hasFailed).map(_.index).toSet
 
-  /** The tasks whose attempts have all failed: Spark has yet to retry them. */
+  /** The tasks that wait for a retry: all of their attempts have failed. */
   val failed: Set[Int] = attempts.map(_.index).toSet -- started
 
-  /** How long ago the last running attempt got its slot; if none runs, how long ago the stage was submitted. */
+  /** The time since the last running attempt got its slot, or since the stage was submitted if none runs. */
   def steadyMs(submitted: Option[Date], now: Long): Long = {
     val launches = attempts.filter(_.status == "RUNNING").map(_.launchTime.getTime)
     launches.maxOption.orElse(submitted.map(_.getTime)).map(last => math.max(0L, now - last)).getOrElse(0L)

@@ -12,16 +12,16 @@ import org.apache.spark.sql.catalyst.util.ArrayData
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A record that could not be read, where the pipeline asks for that to be the end of it. */
+/** A record could not be read, and the pipeline's policy for malformed records is to fail. */
 class RecordMalformedException(message: String) extends RuntimeException(message)
 
-/** Why a record is bad: a word for programs and a sentence for people. */
+/** Why a record is malformed: a reason code and a message. */
 case class Malformed(reason: String, error: String)
 
 /**
- * Turns one record's bytes into columns, or says what is wrong with it and does what the policy wants.
+ * Parses a record's bytes into columns, or applies the policy for malformed records.
  *
- * One copy of it works in each task, called by one thread.
+ * Each task has its own copy, and one thread calls it.
  */
 case class RecordCheck(
     format: String,
@@ -32,20 +32,20 @@ case class RecordCheck(
     deadLetters: Option[DeadLetters],
     counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
 
-  /** What a good record looks like to the plan: its columns are null only where the user allows it, parts of them always. */
+  /** The schema of a good record: columns are nullable as the user declares them, nested fields always. */
   def content: StructType = StructType(schema.map(field => field.copy(dataType = field.dataType.asNullable)))
 
   override def toString: String = s"RecordCheck($format)"
 
-  private val required: Array[Int] = schema.fields.zipWithIndex.collect { case (field, at) if !field.nullable => at }
+  private val required: Array[Int] = schema.fields.zipWithIndex.collect { case (field, index) if !field.nullable => index }
 
-  // FAILFAST: Spark's own parser says what is wrong, instead of a row of nulls.
+  // FAILFAST: Spark's parser throws an exception with the reason instead of returning a row of nulls.
   @transient private lazy val json =
     JsonToStructsEvaluator(
       jsonOptions + ("mode" -> "FAILFAST"), schema.asNullable, "", Some(timeZone), variantAllowDuplicateKeys = false)
 
-  /** Comments may hold braces of their own, so where they are allowed nothing can be said about what follows an object. */
-  private val scans = !jsonOptions.exists { case (name, _) => name.equalsIgnoreCase("allowComments") }
+  /** Whether to check what follows the object. Not if comments are allowed, because they may contain braces. */
+  private val checksEnd = !jsonOptions.exists { case (name, _) => name.equalsIgnoreCase("allowComments") }
 
   def accept(
       value: Array[Byte],
@@ -56,8 +56,8 @@ case class RecordCheck(
       offset: Long,
       timestampMicros: Long): InternalRow = {
     deadLetters.foreach(_.raiseIfFailed())
-    val found = read(value)
-    found match {
+    val parsed = read(value)
+    parsed match {
       case Right(row) =>
         counts.accept()
         row
@@ -92,7 +92,7 @@ case class RecordCheck(
     try {
       val row = json.evaluate(line).asInstanceOf[InternalRow]
       if (row == null) Left(Malformed("not_an_object", "its JSON is not an object"))
-      else if (scans && JsonEnd.hasMore(line)) Left(Malformed("not_json", "there is more after the end of its JSON object"))
+      else if (checksEnd && JsonEnd.hasMore(line)) Left(Malformed("not_json", "there is more after the end of its JSON object"))
       else complete(row)
     } catch {
       case NonFatal(refused) => Left(explain(line, refused))
@@ -122,14 +122,14 @@ case class RecordCheck(
 object RecordCheck {
   private val Brace = UTF8String.fromString("{")
 
-  /** A number out of its column's range is no error of syntax, though the parser of the syntax finds it. */
+  /** Whether the JSON is invalid. A number out of its column's range is not, though Jackson throws for it, too. */
   private def isSyntax(cause: Throwable): Boolean =
     cause.isInstanceOf[JacksonException] && !cause.isInstanceOf[InputCoercionException]
 
   private def causes(thrown: Throwable): Seq[Throwable] =
     Iterator.iterate(thrown)(_.getCause).takeWhile(_ != null).take(20).toSeq
 
-  /** The innermost message, in one line. */
+  /** The first line of the innermost message. */
   private def innermost(thrown: Throwable): String = {
     val messages = causes(thrown).map(_.getMessage).filter(text => text != null && text.trim.nonEmpty)
     val line = messages.lastOption.getOrElse(thrown.getClass.getSimpleName).trim.linesIterator.next()

@@ -6,7 +6,11 @@ import scala.collection.mutable
 
 import org.apache.spark.util.AccumulatorV2
 
-/** How many records were good, and how many were not for which reason, in all tasks of a query together. Heartbeats read it while a task counts. */
+/**
+ * The number of good records, and of malformed ones by reason, summed over all tasks of a query.
+ *
+ * Heartbeats read it while a task counts, so every access is synchronized.
+ */
 class RecordCounts extends AccumulatorV2[String, ju.Map[String, java.lang.Long]] {
   private var accepted = 0L
   private val refused = mutable.HashMap.empty[String, Long]
@@ -20,9 +24,9 @@ class RecordCounts extends AccumulatorV2[String, ju.Map[String, java.lang.Long]]
   override def isZero: Boolean = synchronized { accepted == 0 && refused.isEmpty }
 
   override def copy(): RecordCounts = {
-    val twin = new RecordCounts
-    twin.merge(this)
-    twin
+    val copied = new RecordCounts
+    copied.merge(this)
+    copied
   }
 
   override def reset(): Unit = synchronized {
@@ -32,7 +36,7 @@ class RecordCounts extends AccumulatorV2[String, ju.Map[String, java.lang.Long]]
 
   override def merge(other: AccumulatorV2[String, ju.Map[String, java.lang.Long]]): Unit = other match {
     case counts: RecordCounts =>
-      // Read before this one is locked: two that merge each other would wait for each other for ever.
+      // Read before this one is locked: two that merge each other would deadlock.
       val update = counts.value
       synchronized {
         update.forEach { (reason, number) =>
@@ -43,7 +47,7 @@ class RecordCounts extends AccumulatorV2[String, ju.Map[String, java.lang.Long]]
     case _ => throw new UnsupportedOperationException(s"cannot merge a ${other.getClass.getName}")
   }
 
-  /** The refused by reason, and the good under the empty reason. */
+  /** Malformed records by reason; good records under the empty string. */
   override def value: ju.Map[String, java.lang.Long] = synchronized {
     val all = new ju.HashMap[String, java.lang.Long]()
     refused.foreach { case (reason, number) => all.put(reason, number) }

@@ -11,26 +11,26 @@ import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.types._
 
-/** A topic's records as columns, every one of them accounted for. */
+/** Reads a topic's records as columns and counts every record. */
 object Records {
   val Record = "__tailrace_record"
 
-  /** The columns that Spark's Kafka source gives, in the order in which [[RecordCheck.accept]] takes them. */
-  private val Taken = Seq("value", "key", "headers", "topic", "partition", "offset", "timestamp")
+  /** The columns of Spark's Kafka source, in the order of the parameters of [[RecordCheck.accept]]. */
+  private val SourceColumns = Seq("value", "key", "headers", "topic", "partition", "offset", "timestamp")
 
   /**
-   * The good records of a frame that was read from Kafka, with their content in the column [[Record]].
+   * Return the good records of a frame read from Kafka, with their content in the column [[Record]].
    *
-   * The check stands in a Project as an expression that is not deterministic, so the optimizer neither moves nor
-   * repeats it: each record is parsed once, and a bad one is handed over exactly where it is found.
+   * The check is a nondeterministic expression in a Project, so the optimizer neither moves nor repeats it: each record is
+   * parsed once, and a bad one becomes a dead letter once.
    */
   def read(raw: DataFrame, check: RecordCheck): DataFrame = {
     val session = raw.sparkSession.asInstanceOf[SparkSession]
     val plan = raw.asInstanceOf[Dataset[_]].queryExecution.analyzed
     val byName = plan.output.map(attribute => attribute.name -> attribute).toMap
     val withoutHeaders = Literal(null, Lineage.HeadersType)
-    val arguments: Seq[Expression] = Taken.map(name => byName.getOrElse(name, withoutHeaders)).map { argument =>
-      // A null where the method takes a number would make Spark return null without calling it: a lost record.
+    val arguments: Seq[Expression] = SourceColumns.map(name => byName.getOrElse(name, withoutHeaders)).map { argument =>
+      // For a null in a numeric argument, Spark would return null without a call: the record would be lost.
       argument.dataType match {
         case IntegerType => Coalesce(Seq(argument, Literal(0)))
         case LongType => Coalesce(Seq(argument, Literal(0L)))
@@ -50,15 +50,15 @@ object Records {
     Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
   }
 
-  /** How often a plan reads the source behind a check. */
+  /** How often a plan reads the source of a check. */
   def uses(frame: DataFrame, check: RecordCheck): Int = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
     plan.collect { case node =>
-      node.expressions.map(_.collect { case Literal(found: RecordCheck, _) if found eq check => 1 }.size).sum
+      node.expressions.map(_.collect { case Literal(other: RecordCheck, _) if other eq check => 1 }.size).sum
     }.sum
   }
 
-  /** A check with counts that belong to this session's context. */
+  /** Create a check whose counts are registered with the session's context. */
   def check(
       session: SparkSession,
       format: String,

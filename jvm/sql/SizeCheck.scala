@@ -13,17 +13,17 @@ import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A result that Kafka would refuse for its size. */
+/** A result is too large for Kafka. */
 class ResultTooLargeException(message: String) extends RuntimeException(message)
 
 /**
- * Ends a query at a result that the producer or the topic would refuse, while the record that it came from is still known.
+ * Fails a query at a result that is too large for the producer or the topic, while its source record is still known.
  *
- * The sizes are Kafka's own: what the producer compares, and what a batch of this one record takes.
+ * The sizes are computed as Kafka does: the producer's estimate of the request, and a batch with this one record.
  *
  * @param topic the sink's topic; null if each row names its own
  * @param request the producer's `max.request.size`
- * @param message the topic's `max.message.bytes`; `Int.MaxValue` if it is not known, or if the producer compresses
+ * @param message the topic's `max.message.bytes`; `Int.MaxValue` if unknown, or if the producer compresses
  */
 case class SizeCheck(topic: String, request: Int, message: Int) {
   private val smallest = math.min(request, message)
@@ -36,19 +36,19 @@ case class SizeCheck(topic: String, request: Int, message: Int) {
       sourceTopic: UTF8String,
       partition: Int,
       offset: Long): Array[Byte] = {
-    if (SizeCheck.atMost(value, key, headers) > smallest) {
-      val kept = SizeCheck.kafkaHeaders(headers)
+    if (SizeCheck.upperBound(value, key, headers) > smallest) {
+      val kafkaHeaders = SizeCheck.kafkaHeaders(headers)
       val requested =
-        AbstractRecords.estimateSizeInBytesUpperBound(RecordBatch.CURRENT_MAGIC_VALUE, CompressionType.NONE, key, value, kept)
+        AbstractRecords.estimateSizeInBytesUpperBound(RecordBatch.CURRENT_MAGIC_VALUE, CompressionType.NONE, key, value, kafkaHeaders)
       val batch = DefaultRecordBatch.RECORD_BATCH_OVERHEAD +
-        DefaultRecord.sizeInBytes(0, 0L, SizeCheck.sizeOf(key), SizeCheck.sizeOf(value), kept)
+        DefaultRecord.sizeInBytes(0, 0L, SizeCheck.sizeOf(key), SizeCheck.sizeOf(value), kafkaHeaders)
       val over =
         if (requested > request) Some(s"$requested bytes, more than max.request.size=$request")
         else if (batch > message) Some(s"$batch bytes, more than max.message.bytes=$message")
         else None
       over.foreach { size =>
-        val of = if (sourceTopic == null) "a result" else s"the result of record $sourceTopic-$partition@$offset"
-        throw new ResultTooLargeException(s"$of for topic ${if (rowTopic == null) topic else rowTopic} has $size")
+        val result = if (sourceTopic == null) "a result" else s"the result of record $sourceTopic-$partition@$offset"
+        throw new ResultTooLargeException(s"$result for topic ${if (rowTopic == null) topic else rowTopic} has $size")
       }
     }
     value
@@ -57,19 +57,19 @@ case class SizeCheck(topic: String, request: Int, message: Int) {
 
 object SizeCheck {
 
-  /** The most that Kafka adds to a record, and to each header, for lengths and a batch's own fields. */
+  /** The most bytes that Kafka adds to a record and to each header for lengths and batch fields. */
   private val Overhead = 128L
   private val HeaderOverhead = 10L
 
   /**
-   * The rows of a Kafka sink without the hidden columns, each checked.
+   * Add the check to the rows of a Kafka sink and remove the hidden columns.
    *
-   * Like the check of a source's records it is not deterministic: the optimizer neither moves nor repeats it.
+   * The expression is nondeterministic, so the optimizer neither moves nor repeats it.
    */
   def check(frame: DataFrame, topic: String, request: Int, message: Int): DataFrame = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    def column(name: String, otherwise: DataType): Expression =
-      plan.output.find(_.name == name).getOrElse(Literal(null, otherwise))
+    def column(name: String, dataType: DataType): Expression =
+      plan.output.find(_.name == name).getOrElse(Literal(null, dataType))
     def checked(value: Attribute): Expression = Invoke(
       Literal.create(SizeCheck(topic, request, message), ObjectType(classOf[SizeCheck])),
       "accept",
@@ -80,21 +80,21 @@ object SizeCheck {
         column("headers", Lineage.HeadersType),
         column("topic", StringType),
         column(Lineage.Topic, StringType),
-        // A null where the method takes a number would make Spark return null without calling it.
+        // For a null in a numeric argument, Spark would return null without a call.
         Coalesce(Seq(column(Lineage.Partition, IntegerType), Literal(0))),
         Coalesce(Seq(column(Lineage.Offset, LongType), Literal(0L)))),
       propagateNull = false,
       returnNullable = true,
       isDeterministic = false)
-    val shown = plan.output.filterNot(attribute => Lineage.isHidden(attribute.name)).map {
+    val visible = plan.output.filterNot(attribute => Lineage.isHidden(attribute.name)).map {
       case value if value.name == "value" => Alias(checked(value), "value")()
       case other => other
     }
-    Dataset.ofRows(frame.sparkSession.asInstanceOf[SparkSession], Project(shown, plan))
+    Dataset.ofRows(frame.sparkSession.asInstanceOf[SparkSession], Project(visible, plan))
   }
 
-  /** No less than Kafka's own size, without an object made. */
-  private def atMost(value: Array[Byte], key: Array[Byte], headers: ArrayData): Long = {
+  /** An upper bound of Kafka's size, computed without an allocation. */
+  private def upperBound(value: Array[Byte], key: Array[Byte], headers: ArrayData): Long = {
     var total = Overhead + math.max(0, sizeOf(value)) + math.max(0, sizeOf(key))
     if (headers != null) {
       var index = 0

@@ -1,4 +1,4 @@
-"""Every kind of Python function that PySpark has, made of one function on a value."""
+"""Every kind of Python function in PySpark, built from one function on a value."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ KINDS = (*COLUMN_KINDS, *MAP_KINDS)
 
 
 def column(kind: str, each: Callable[[Any], Any], returns: str) -> Callable[[Any], Column]:
-    """A function on columns that does the same to each value."""
+    """Return a function on columns that applies a function to each value."""
 
     def series(values: pd.Series) -> pd.Series:
         return values.map(each)
@@ -35,7 +35,7 @@ def column(kind: str, each: Callable[[Any], Any], returns: str) -> Callable[[Any
         for values in batches:
             yield array(values)
 
-    made: dict[str, Callable[[], Any]] = {
+    functions: dict[str, Callable[[], Any]] = {
         "udf": lambda: F.udf(each, returns, useArrow=False),
         "udf-arrow": lambda: F.udf(each, returns, useArrow=True),
         "pandas": lambda: F.pandas_udf(series, returns),
@@ -43,11 +43,11 @@ def column(kind: str, each: Callable[[Any], Any], returns: str) -> Callable[[Any
         "arrow": lambda: F.arrow_udf(array, returns),
         "arrow-iter": lambda: F.arrow_udf(arrays, returns),
     }
-    return made[kind]()
+    return functions[kind]()
 
 
 def doubling(kind: str, each: Callable[[Any], Any]) -> Frames:
-    """A DataFrame function that adds ``b``, made of ``a``."""
+    """Return a DataFrame function that computes ``b`` from ``a``."""
 
     def in_pandas(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for frame in frames:
@@ -55,8 +55,8 @@ def doubling(kind: str, each: Callable[[Any], Any]) -> Frames:
 
     def in_arrow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            made = pa.array([each(value) for value in batch.column("a").to_pylist()], pa.int64())
-            yield pa.RecordBatch.from_arrays([batch.column("a"), made], ["a", "b"])
+            results = pa.array([each(value) for value in batch.column("a").to_pylist()], pa.int64())
+            yield pa.RecordBatch.from_arrays([batch.column("a"), results], ["a", "b"])
 
     if kind == "map-pandas":
         return lambda rows: rows.mapInPandas(in_pandas, "a long, b long")

@@ -1,4 +1,4 @@
-"""What the engine adds to Spark, seen through its parts: no query is started."""
+"""Parts of the engine, tested without starting a query."""
 
 import contextlib
 import os
@@ -19,24 +19,24 @@ from pyspark.sql import functions as F
 from python_kinds import doubling
 
 from tailrace import engine
-from tailrace.worker import pickled_half
+from tailrace.worker import pickled_worker
 
 pytestmark = pytest.mark.timeout(300)
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
 
-def carrying(spark: SparkSession, limit_ms: int = 60_000) -> SparkSession:
+def with_engine(spark: SparkSession, timeout_ms: int = 60_000) -> SparkSession:
     """Return a session whose batches run Python functions as real time does."""
     own = engine.clone_session(spark)
-    engine.carry_python(own, "parts", pickled_half(), limit_ms=limit_ms, dead_letters=None, always=True)
+    engine.install_python(own, "parts", pickled_worker(), timeout_ms=timeout_ms, dead_letters=None, always=True)
     return own
 
 
 class TestTaskAttempts:
     @pytest.fixture
     def listener(self, spark: SparkSession) -> Iterator[tuple[Any, Any]]:
-        """A store of what runs, and the listener that fills it."""
+        """Return a status store and the listener that fills it."""
         jvm: Any = spark._jvm
         store = jvm.org.apache.spark.status.AppStatusStore.createLiveStore(
             jvm.org.apache.spark.SparkConf(), jvm.scala.Option.empty()
@@ -75,25 +75,25 @@ class TestTaskAttempts:
         listener.onTaskEnd(end(7, 0, "ResultTask", lost, task, peaks, metrics))
 
     def test_retries_do_not_hide_the_tasks_that_run(self, spark: SparkSession, listener: tuple[Any, Any]) -> None:
-        store, heard = listener
+        store, events = listener
         jvm: Any = spark._jvm
-        self.submit(spark, heard, 4)
+        self.submit(spark, events, 4)
         tasks = [self.task(spark, index, index, 1_000) for index in range(4)]
         for each in tasks:
-            self.start(spark, heard, each)
+            self.start(spark, events, each)
         for each in tasks[2:]:
-            self.lose(spark, heard, each)
+            self.lose(spark, events, each)
         attempts = jvm.org.apache.spark.sql.tailrace.TaskAttempts
         lost = attempts.of(store, 7, 0)
         assert (lost.started().size(), lost.failed().size()) == (2, 2)
         for index in (2, 3):
-            self.start(spark, heard, self.task(spark, 10 + index, index, 5_000))
+            self.start(spark, events, self.task(spark, 10 + index, index, 5_000))
         again = attempts.of(store, 7, 0)
         assert (again.started().size(), again.failed().size()) == (4, 0)
         assert again.steadyMs(jvm.scala.Option.empty(), 7_500) == 2_500
 
 
-def test_listeners_for_the_times_of_batches_are_removed(spark: SparkSession) -> None:
+def test_the_listener_for_batch_times_is_removed(spark: SparkSession) -> None:
     listeners = spark.sparkContext._jsc.sc().listenerBus().listeners
     before = listeners().size()
     query: Any = SimpleNamespace(id="a-query")
@@ -106,7 +106,7 @@ def test_listeners_for_the_times_of_batches_are_removed(spark: SparkSession) -> 
 def test_a_check_of_the_time_limit_that_fails_is_repeated(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
-    repeat = jvm.org.apache.spark.sql.execution.python.tailrace.Supervised.repeat
+    repeat = jvm.org.apache.spark.sql.execution.python.tailrace.WorkerSupervisor.repeat
     tasks, ticks = jvm.java.util.concurrent.ConcurrentLinkedDeque(), jvm.java.util.concurrent.ConcurrentLinkedDeque()
     ticks.addAll(["tick"] * 1000)
     # On an empty deque removeFirst raises an exception.
@@ -120,14 +120,14 @@ def test_a_check_of_the_time_limit_that_fails_is_repeated(spark: SparkSession) -
             watch.cancel(False)
 
 
-def test_a_worker_that_ignores_requests_to_end_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_worker_that_ignores_sigterm_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     def stubborn(value: int) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         (tmp_path / str(os.getpid())).touch()
         time.sleep(300)
         return value
 
-    rows = carrying(spark, limit_ms=1000).range(1).select(F.col("id").alias("a"))
+    rows = with_engine(spark, timeout_ms=1000).range(1).select(F.col("id").alias("a"))
     try:
         with pytest.raises(Exception, match="took longer than"):
             doubling("udf", stubborn)(rows).collect()
@@ -141,7 +141,7 @@ def test_a_worker_that_ignores_requests_to_end_is_killed(spark: SparkSession, tm
 
 
 def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSession) -> None:
-    own = carrying(spark)
+    own = with_engine(spark)
 
     def doubled() -> list[int]:
         rows = own.range(0, 4, 1, 4).select(F.col("id").alias("a"))
@@ -149,7 +149,7 @@ def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSessi
 
     assert doubled() == [0, 2, 4, 6]
     killed = python_daemons()
-    assert any(each.children() for each in killed), "some are idle"
+    assert any(each.children() for each in killed), "some workers are idle"
     with_workers = [process for daemon in killed for process in (daemon, *daemon.children(recursive=True))]
     for process in with_workers:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -160,7 +160,7 @@ def test_idle_workers_that_died_with_their_daemon_are_replaced(spark: SparkSessi
 
 def python_daemons() -> list[psutil.Process]:
     """Return the daemons that fork the workers of this process's Spark."""
-    below = psutil.Process().children(recursive=True)
+    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
     daemons = {each.pid: each for each in below if "pyspark.daemon" in command_of(each)}
     return [each for each in daemons.values() if each.ppid() not in daemons]
 

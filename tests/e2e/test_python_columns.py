@@ -16,7 +16,7 @@ from python_kinds import KINDS, column
 import tailrace as tr
 from tailrace import engine
 from tailrace.testing import require_equal_modes
-from tailrace.worker import pickled_half
+from tailrace.worker import pickled_worker
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ def widened(rows: DataFrame, width: int) -> DataFrame:
 
 
 def greatest(rows: DataFrame) -> Column:
-    """A use of every column: those that nothing uses never reach the function."""
+    """Use every column: the optimizer drops unused ones before the function."""
     return F.array_max(F.array(*map(F.col, rows.columns)))
 
 
@@ -62,7 +62,7 @@ def test_every_kind_of_function_takes_rows_of_every_width(
 ) -> None:
     own = engine.clone_session(spark)
     own.conf.set("spark.sql.codegen.wholeStage", generated)
-    engine.carry_python(own, "wide", pickled_half(), limit_ms=60_000, dead_letters=None, always=True)
+    engine.install_python(own, "wide", pickled_worker(), timeout_ms=60_000, dead_letters=None, always=True)
     first = own.range(2).select(F.col("id").alias("a")).coalesce(1)
     shapes = []
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""A Python function that fails, hangs or takes its worker with it: the record is named, and no other is lost."""
+"""Python functions that fail, hang or kill their worker: the error names the record, and no other record is lost."""
 
 import os
 import resource
@@ -68,7 +68,7 @@ def hanging(value: int) -> int:
 
 
 @pytest.mark.parametrize("kind", SOME)
-def test_the_query_ends_with_the_line_and_the_record(kind: str) -> None:
+def test_the_error_names_the_line_and_the_record(kind: str) -> None:
     here = pipeline(doubling(kind, picky))
     with pytest.raises(UserCodeFailed) as raised:
         run(here, SENT, "realtime")
@@ -81,7 +81,7 @@ def test_the_query_ends_with_the_line_and_the_record(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SOME)
-def test_the_record_becomes_a_dead_letter_and_the_others_go_on(kind: str) -> None:
+def test_the_record_becomes_a_dead_letter_and_the_query_continues(kind: str) -> None:
     output = run(pipeline(doubling(kind, picky), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda number: number % 10 == 7)
     assert {letter.header("tailrace.reason") for letter in output.dead_letters} == {b"python_error"}
@@ -98,16 +98,16 @@ def test_dead_letters_in_the_other_modes(mode: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["udf", "map-pandas"])
-def test_a_record_that_no_worker_survives(kind: str) -> None:
+def test_a_record_that_kills_every_worker(kind: str) -> None:
     output = run(pipeline(doubling(kind, killing), python_errors="dead-letter"), SENT)
-    # Whether a map function is done with a row is known only when it takes the next.
+    # A row of a map function is completed only when the function asks for the next batch.
     require_all_but(output, lambda number: number == 13, again=kind in MAP_KINDS)
     assert b"its worker was killed" in output.dead_letters[0].header("tailrace.error")
     with pytest.raises(UserCodeFailed, match=r"failed on record .*its worker was killed, ran out of memory or crashed"):
         run(pipeline(doubling(kind, killing)), SENT)
 
 
-def test_where_no_worker_survives_anything_not_every_record_is_blamed() -> None:
+def test_a_function_that_kills_every_worker_fails_the_query() -> None:
     def deadly(_: int) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
@@ -116,7 +116,7 @@ def test_where_no_worker_survives_anything_not_every_record_is_blamed() -> None:
         run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
 
 
-def test_a_function_that_gives_nothing_forgets_what_it_had() -> None:
+def test_a_map_function_without_output_does_not_block() -> None:
     def swallowed(frames: Any) -> Any:
         for frame in frames:
             if len(frame) < 0:
@@ -143,7 +143,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_query_before_there_is_a_record(k
 
 
 @pytest.mark.parametrize("kind", ["udf", "pandas"])
-def test_a_record_that_takes_all_memory(kind: str) -> None:
+def test_a_record_that_uses_up_the_memory(kind: str) -> None:
     output = run(pipeline(doubling(kind, hungry), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda number: number == 13)
 
@@ -168,14 +168,14 @@ def test_a_result_that_spark_cannot_read_or_that_is_of_another_type(returns: str
         run(here, SENT, "realtime")
 
 
-def test_results_that_spark_can_none_of_read_are_all_dead_letters() -> None:
+def test_if_no_result_is_readable_every_record_is_a_dead_letter() -> None:
     made = F.udf(np.float64, "double", useArrow=False)
     output = run(pipeline(lambda rows: rows.select("a", made("a").alias("c")), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda _: True)
     assert all(b".item()" in letter.header("tailrace.error") for letter in output.dead_letters)
 
 
-def test_a_worker_is_not_late_while_others_use_what_it_gave(kafka: Kafka, tmp_path: Path) -> None:
+def test_time_that_others_spend_on_a_reply_does_not_count_for_the_time_limit(kafka: Kafka, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 1), kafka.topic("out", 1)
 
     @F.pandas_udf("long")
@@ -192,7 +192,7 @@ def test_a_worker_is_not_late_while_others_use_what_it_gave(kafka: Kafka, tmp_pa
     options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "python_timeout": "2s"}
     conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
     with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, conf=conf, **options) as running:
-        # A thousand results of the first become twelve thousand rows, of which the second keeps eight thousand waiting.
+        # A thousand results of the first function become twelve thousand rows; the second queues 8,192 of them.
         kafka.receive_count(sink, 14_000)
         costs = running.stop().python
     assert [cost.replaced for cost in costs.values()] == [0, 0]
@@ -213,7 +213,7 @@ def test_a_function_that_hangs(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "python_timeout": "2s"}
     with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
         written = kafka.receive(sink, lambda seen: len({row["a"] for _, row in seen}) == 39)
-        if kind not in MAP_KINDS:  # whether one of those is done with a row is known only when it takes the next
+        if kind not in MAP_KINDS:  # their rows are completed only when the function asks for the next batch
             assert len(written) == 39
         assert kafka.receive_count(letters, 1)[0][1] == {"a": 13}
         (cost,) = running.stop().python.values()
@@ -254,7 +254,7 @@ def test_a_worker_that_is_killed_is_replaced(kafka: Kafka, kind: str, tmp_path: 
     assert cost.failed == 0
 
 
-def test_a_worker_whose_channel_was_closed_is_passed_over(kafka: Kafka, tmp_path: Path) -> None:
+def test_an_idle_worker_with_a_closed_channel_is_discarded(kafka: Kafka, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
     workers = tmp_path / "workers"
     workers.mkdir()
@@ -277,7 +277,7 @@ def test_a_worker_whose_channel_was_closed_is_passed_over(kafka: Kafka, tmp_path
         if idle := alive(workers):
             break
     try:
-        for process in idle:  # one that runs would end at once, and Spark itself passes over those that have ended
+        for process in idle:  # a running one would exit at once, and Spark itself skips workers that have exited
             process.suspend()
         assert close_idle_workers() >= len(idle) > 0
         known = len(list(workers.iterdir()))
@@ -289,7 +289,7 @@ def test_a_worker_whose_channel_was_closed_is_passed_over(kafka: Kafka, tmp_path
 
 
 def close_idle_workers() -> int:
-    """As Java does to the channel of a worker that is put back while a thread that writes to it is interrupted."""
+    """Close the channels of idle workers, as Java does when a thread is interrupted while it writes."""
     closed = 0
     for factory in each(of_sparks_env(tr.session().sparkContext, "pythonWorkers").valuesIterator()):
         for worker in each(factory.idleWorkers().iterator()):
@@ -308,7 +308,7 @@ def alive(workers: Path) -> list[psutil.Process]:
 
 
 def require_all_but(output: Any, is_bad: Callable[[int], bool], *, again: bool = False) -> None:
-    """Every other row is there, once; where it may come again, at least once."""
+    """Check that every other row was written once, or with `again` at least once."""
     made = [row["b"] for row in output.rows]
     assert sorted(set(made) if again else made) == [2 * number for number in range(40) if not is_bad(number)]
     assert sorted(letter.row["a"] for letter in output.dead_letters) == [n for n in range(40) if is_bad(n)]

@@ -1,6 +1,6 @@
-"""Python functions mean in real time what they mean in batch and in micro-batches.
+"""Python functions give the same results in real time, in batch and in micro-batch.
 
-How many inputs are generated for each kind: see `generated.py`.
+`generated.py` sets the number of generated inputs for each kind.
 """
 
 import functools
@@ -38,7 +38,7 @@ TYPES = {
     "tiny": ("byte", st.integers(-128, 127)),
     "small": ("short", st.integers(-(2**15), 2**15 - 1)),
     "number": ("int", st.integers(-(2**31), 2**31 - 1)),
-    # A pandas column with a null in it is one of floats: larger ones would depend on their neighbours.
+    # A pandas column with a null has floats: larger integers would depend on the other rows of their batch.
     "large": ("long", st.integers(-(2**53), 2**53)),
     "single": ("float", st.floats(width=16, allow_nan=False, allow_infinity=False)),
     "real": ("double", st.floats(allow_nan=False, allow_infinity=False)),
@@ -124,7 +124,7 @@ def every_column_through(kind: str, events: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("kind", KINDS if SOAK else ["udf", "udf-arrow", "pandas", "arrow-iter", "map-pandas"])
-def test_every_type_there_and_back(kind: str) -> None:
+def test_every_type_in_both_directions(kind: str) -> None:
     here = pipeline(lambda events: every_column_through(kind, events), SCHEMA)
 
     @on_spark
@@ -136,7 +136,7 @@ def test_every_type_there_and_back(kind: str) -> None:
 
 
 PLAIN = ("flag", "tiny", "small", "number", "large", "single", "real", "word")
-"""Those that go to functions as numpy or Python has them, where numbers are not null."""
+"""The columns that go to functions as plain columns if no number is null."""
 whole_rows = st.lists(
     st.fixed_dictionaries({"id": st.integers(0, 1000), **{name: TYPES[name][1] for name in PLAIN}}),
     min_size=20,
@@ -145,7 +145,7 @@ whole_rows = st.lists(
 
 
 def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
-    """Plain columns go to functions and come back, one of them with numbers that are none."""
+    """Send plain columns through functions of a kind; one of them returns nulls."""
 
     def same(value: Any) -> Any:
         return value
@@ -172,18 +172,18 @@ def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
     if kind == "map-pandas":
         return events.mapInPandas(frames, events.schema)
     names = PLAIN[::3] if kind == "pandas-iter" else PLAIN  # one that takes an iterator has a worker of its own
-    ways: dict[str, Any] = {
+    kinds: dict[str, Any] = {
         "udf-arrow": (functools.partial(F.udf, useArrow=True), same, positive_value),
         "pandas": (F.pandas_udf, same_series, positive),
         "pandas-iter": (F.pandas_udf, same_stream, positive_stream),
     }
-    function, *pair = ways[kind]
+    function, *pair = kinds[kind]
     made = {name: function(pair[name == "real"], TYPES[name][0])(name) for name in names}
     return events.select("id", *(column.alias(name) for name, column in made.items()))
 
 
 @pytest.mark.parametrize("kind", ["udf-arrow", "pandas", "pandas-iter", "map-pandas"])
-def test_plain_columns_there_and_back(kind: str) -> None:
+def test_plain_columns_in_both_directions(kind: str) -> None:
     schema = ", ".join(["id long", *(f"{name} {TYPES[name][0]}" for name in PLAIN)])
     here = pipeline(lambda events: plain_columns_through(kind, events), schema)
 
@@ -198,7 +198,7 @@ def test_plain_columns_there_and_back(kind: str) -> None:
 
 
 class Model:
-    """Holds what it needs, as a model does, and notes where it is loaded."""
+    """A callable with state, like a model, that records each load."""
 
     def __init__(self, factor: int, loads: Path | None = None) -> None:
         self.factor = factor
@@ -229,18 +229,20 @@ def test_a_model_is_loaded_once_per_worker(kafka: Kafka, tmp_path: Path) -> None
     assert 0 < len(workers) == len(set(workers))
 
 
-def test_what_functions_cost_is_told_while_they_run(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+def test_costs_are_reported_while_functions_run(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
     def twice(value: int) -> int:
         return 2 * value
 
-    source, sink, name = kafka.topic("in", 2), kafka.topic("out", 2), f"told-{secrets.token_hex(4)}"
+    source, sink, name = kafka.topic("in", 2), kafka.topic("out", 2), f"costs-{secrets.token_hex(4)}"
     here = tr.Pipeline(name, tr.KafkaSource(source, "a long"), doubling("udf", twice), tr.KafkaSink(sink))
     metrics = of_sparks_env(spark.sparkContext, "metricsSystem")
     where: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
     with tr.start(here, **where) as running:
         kafka.send_to_every_partition(source, [{"a": number} for number in range(40)])
         kafka.receive_count(sink, 40)
-        wait_until(lambda: [cost.rows for cost in running.python_costs().values()] == [40], 30, "news of the tasks")
+        wait_until(
+            lambda: [cost.rows for cost in running.python_costs().values()] == [40], 30, "a heartbeat of the tasks"
+        )
         shown = metrics.getSourcesByName(f"tailrace.{name}.python").head().metricRegistry().getGauges()
         assert {str(each): shown[each].getValue() for each in shown}["twice.rows"] == 40
         summary = running.stop()
@@ -252,7 +254,7 @@ def test_functions_in_every_place(spark: SparkSession, tmp_path: Path) -> None:
     module = tmp_path / f"beside_{secrets.token_hex(4)}.py"
     module.write_text("def plus(value):\n    return value + 1000\n")
     spark.sparkContext.addPyFile(str(module))
-    told = spark.sparkContext.broadcast({"add": 7})
+    added = spark.sparkContext.broadcast({"add": 7})
     offset = 3
 
     def shipped(value: int) -> int:
@@ -260,7 +262,7 @@ def test_functions_in_every_place(spark: SparkSession, tmp_path: Path) -> None:
 
     def places(events: DataFrame) -> DataFrame:
         plain = F.udf(lambda value: value + offset, "long", useArrow=False)
-        arrow = F.udf(lambda value: value + told.value["add"], "long", useArrow=True)
+        arrow = F.udf(lambda value: value + added.value["add"], "long", useArrow=True)
         named = F.udf(lambda value, times=2: value * times, "long", useArrow=False)
         constant = F.udf(lambda: 42, "long", useArrow=True)
         even = F.udf(lambda value: value % 2 == 0, "boolean", useArrow=False)
@@ -311,7 +313,7 @@ def test_functions_before_and_after_a_shuffle() -> None:
     assert output.last("key")["k0"]["root"] == sum(range(0, 60, 3)) ** 0.5
 
 
-def test_functions_over_what_an_aggregate_made() -> None:
+def test_functions_on_the_results_of_an_aggregate() -> None:
     def totals(events: DataFrame) -> DataFrame:
         key = F.udf(lambda value: f"k{value % 3}", "string", useArrow=False)
         shout = F.udf(lambda text: text.upper(), "string", useArrow=True)
@@ -324,7 +326,7 @@ def test_functions_over_what_an_aggregate_made() -> None:
     assert output.last("key")["k1"] == {"key": "k1", "loud": "K1", "total": 156, "most": 29}
 
 
-def test_functions_on_whole_rows_see_the_columns_of_the_user_alone() -> None:
+def test_functions_on_whole_rows_see_only_the_users_columns() -> None:
     def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             assert batch.schema.names == ["key", "count"]
@@ -348,7 +350,7 @@ def test_functions_on_whole_rows_see_the_columns_of_the_user_alone() -> None:
 def test_a_function_made_before_any_session_and_one_made_after_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     thrice = lambda value: None if value is None else value * 3  # noqa: E731 - with hints it would be of a fixed kind
 
-    # It is decided between pickled rows and Arrow when a function is made, by the session that is there.
+    # PySpark chooses between pickled rows and Arrow when a function is created, by the active session.
     with monkeypatch.context() as before:
         before.setattr(SparkSession, "_instantiatedSession", None)
         early = F.udf(thrice, "long")
@@ -376,15 +378,15 @@ def test_order_within_a_partition_is_kept(kafka: Kafka, kind: str, tmp_path: Pat
     (cost,) = summary.python.values()
     assert cost.calls > 0
     assert cost.failed == cost.replaced == 0
-    if kind not in MAP_KINDS:  # the last rows of those are not known to be done, which may be all
+    if kind not in MAP_KINDS:  # their last rows, which may be all, are not completed
         assert cost.rows >= max(3000, cost.calls)
         assert cost.most_rows > 1
         assert 0 < cost.python_ms * cost.rows <= cost.trip_ms * cost.calls
     report = tr.check(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "checkpoint")
-    assert [told["rows"] for told in report.python.values()] == [cost.rows], "of the last run"
+    assert [last["rows"] for last in report.python.values()] == [cost.rows], "of the last run"
 
 
-def test_a_function_that_takes_several_batches_before_it_answers() -> None:
+def test_a_function_that_takes_several_batches_before_its_first_output() -> None:
     def gathering(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
         held: list[pd.Series] = []
         for values in batches:

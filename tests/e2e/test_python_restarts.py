@@ -1,6 +1,6 @@
-"""Python functions across checkpoint boundaries, stops and restarts, under load: nothing lost, nothing but replays.
+"""Python functions across checkpoints, stops and restarts under load: no record is lost, and only replays repeat.
 
-``TAILRACE_RESTARTS`` sets how often it is stopped and started; `make soak` takes twenty.
+``TAILRACE_RESTARTS`` sets the number of restarts; `make soak` uses twenty.
 """
 
 import json
@@ -85,7 +85,7 @@ def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) 
             starts.append(saved(place, source))
             with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:
                 if number < RESTARTS:
-                    time.sleep(1.3 + 0.37 * (number % 4))  # wherever it is by then
+                    time.sleep(1.3 + 0.37 * (number % 4))  # stop at different points of the interval
                 else:
                     wait_until(lambda: len(running.query.recentProgress) >= BOUNDARIES, 120, "the boundaries")
                 boundaries += running.stop().batches
@@ -100,7 +100,7 @@ def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) 
 
 
 def all_of(count: int) -> Callable[[list[Any]], bool]:
-    """Whether so many different records have been seen; it is asked after each."""
+    """Return a condition that holds once this many different records have been received."""
     found: set[int] = set()
 
     def are_there(seen: list[Any]) -> bool:
@@ -111,14 +111,14 @@ def all_of(count: int) -> Callable[[list[Any]], bool]:
 
 
 def saved(place: Path, topic: str) -> dict[int, int]:
-    """Where the next run of a checkpoint begins, by partition."""
+    """Return the start offset of a checkpoint's next run by partition."""
     offsets = Checkpoint(place).saved_offsets()
     found = json.loads(offsets[0])[topic] if offsets else {}
     return {partition: int(found.get(str(partition), 0)) for partition in (0, 1)}
 
 
 def require_only_replays(records: list[Any], starts: list[dict[int, int]], ends: list[dict[int, int]]) -> None:
-    """Each run wrote every record from where its checkpoint was, in a row and once."""
+    """Check that each run wrote every record from its start offset once and without gaps."""
     before = {0: 0, 1: 0}
     for start, end in zip(starts, ends, strict=True):
         here = [record for record in records if before[record.partition] <= record.offset < end[record.partition]]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tailrace.conditions.condition import Condition
 from tailrace.errors import UserCodeFailed
-from tailrace.worker.failures import is_librarys, is_users
+from tailrace.worker.failures import is_library_file, is_user_file
 
 _PLACE = re.compile(r" \([^()]+ line \d+\)$")
 _WRAPPER = re.compile(r"^tailrace\.worker\.failures\.FunctionFailed: ")
@@ -15,7 +15,7 @@ _END = r"(?:\n\n|\n\tat |\Z)"
 def _user_line(trace: str) -> str:
     """Return the last line of the user's code in a traceback, or nothing."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if is_users(frame[0]) and not is_librarys(frame[0])]
+    own = [frame for frame in frames if is_user_file(frame[0]) and not is_library_file(frame[0])]
     return f" at {own[-1][0]} line {own[-1][1]} in {own[-1][2]}" if own else ""
 
 

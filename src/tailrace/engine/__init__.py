@@ -5,10 +5,10 @@ PySpark object; no py4j object leaves it.
 """
 
 from tailrace.engine.functions import (
-    DeadLetterBox,
+    DeadLetterTopic,
     FunctionCost,
     FunctionCosts,
-    carry_python,
+    install_python,
 )
 from tailrace.engine.gateway import has_jvm_ended
 from tailrace.engine.plans import (
@@ -64,7 +64,7 @@ __all__ = [
     "RECORD",
     "BatchTimes",
     "BatchWatch",
-    "DeadLetterBox",
+    "DeadLetterTopic",
     "FunctionCost",
     "FunctionCosts",
     "RecordCheck",
@@ -74,7 +74,6 @@ __all__ = [
     "TaskTimes",
     "capacity",
     "carry_lineage",
-    "carry_python",
     "clone_session",
     "create_kafka_topic",
     "examine",
@@ -85,6 +84,7 @@ __all__ = [
     "has_kafka_connector",
     "has_running_tasks",
     "has_tasks_at_work",
+    "install_python",
     "kafka_group_rights",
     "kafka_partitions",
     "kafka_topic_rights",

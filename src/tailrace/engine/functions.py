@@ -1,4 +1,4 @@
-"""Python functions of a query, planned so that rows flow, and what they cost."""
+"""Installs the engine's Python functions on a session, and reads what they cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from tailrace.engine.gateway import classic_of, jvm_of
 
 
 @dataclass(frozen=True)
-class DeadLetterBox:
-    """Where records go on which a function fails."""
+class DeadLetterTopic:
+    """The topic for records on which a function fails."""
 
     pipeline: str
     topic: str
@@ -21,17 +21,17 @@ class DeadLetterBox:
 
 @dataclass(frozen=True)
 class FunctionCost:
-    """What the calls of one Python function cost.
+    """The cost of the calls of one Python function.
 
     Attributes:
-        rows: The rows that it was called with.
-        calls: How often; each call has what had arrived.
+        rows: The number of rows that it was called with.
+        calls: The number of calls; each call gets the rows that have arrived.
         most_rows: The most rows in one call.
-        python_ms: The time in the function, by the row: conversions by Spark's worker included.
-        waited_ms: How long a row waited for its call, on average.
-        trip_ms: From the call to its answer, on average: the function and the way there and back.
-        failed: The rows that it failed on.
-        replaced: How often a worker was replaced.
+        python_ms: The average time per row in the function, including the conversions by Spark's worker.
+        waited_ms: The average time that a row waited for its call.
+        trip_ms: The average time from a call to its reply: the function and the transfer in both directions.
+        failed: The number of rows on which it failed.
+        replaced: The number of workers that were replaced.
     """
 
     rows: int
@@ -45,37 +45,37 @@ class FunctionCost:
 
     @property
     def rows_per_call(self) -> float:
-        """How many rows a call had, on average."""
+        """The average number of rows in a call."""
         return self.rows / self.calls if self.calls else 0.0
 
 
 class FunctionCosts:
-    """The costs of a running query's functions; metrics of Spark's, too, while they are watched."""
+    """The costs of a running query's functions; Spark's metrics show them, too, until it is closed."""
 
-    def __init__(self, running: Any) -> None:
-        self._running = running
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
 
     def watch(self) -> None:
-        """Count from now on."""
-        self._running.open()
+        """Start collecting costs."""
+        self._listener.open()
 
     def are_loaded(self, query: StreamingQuery) -> bool:
-        """Return whether workers have loaded the functions of a running query; a cluster does not say, so True."""
+        """Return whether workers have loaded the functions of a running query; always True on a cluster."""
         execution = query._jsq.streamingQuery().lastExecution()
-        return bool(self._running.areReady(execution.executedPlan()))
+        return bool(self._listener.areReady(execution.executedPlan()))
 
     def settle(self) -> None:
-        """Wait until the counts of tasks that were stopped have arrived."""
-        self._running.settle(2000)
+        """Wait until the counts of stopped tasks have arrived."""
+        self._listener.settle(2000)
 
     def close(self) -> None:
-        """Watch no more."""
-        self._running.close()
+        """Stop collecting costs."""
+        self._listener.close()
 
     def read(self) -> dict[str, FunctionCost]:
-        """The cost of each function, by its name; what tasks that run tell of it comes every few seconds."""
-        found = dict(self._running.value())
-        return {str(name): _cost([int(number) for number in numbers]) for name, numbers in found.items()}
+        """Return the cost of each function by its name; running tasks report every few seconds."""
+        costs = dict(self._listener.value())
+        return {str(name): _cost([int(number) for number in numbers]) for name, numbers in costs.items()}
 
 
 def _cost(numbers: list[int]) -> FunctionCost:
@@ -92,21 +92,27 @@ def _cost(numbers: list[int]) -> FunctionCost:
     )
 
 
-def carry_python(
-    spark: SparkSession, query: str, half: bytes, *, limit_ms: int, dead_letters: DeadLetterBox | None, always: bool
+def install_python(
+    spark: SparkSession,
+    query: str,
+    worker: bytes,
+    *,
+    timeout_ms: int,
+    dead_letters: DeadLetterTopic | None,
+    always: bool,
 ) -> FunctionCosts:
-    """Let queries of a session run Python functions on what has arrived, by Spark's own workers.
+    """Let the engine run the Python functions of a session's query, in Spark's own workers.
 
     Args:
         spark: The session of one query.
-        query: Its name.
-        half: The Python half of the engine, pickled.
-        limit_ms: How long a function may take over what it was given.
-        dead_letters: Where records go on which one fails; None means that the query ends.
+        query: The name of the query.
+        worker: The pickled worker code.
+        timeout_ms: How long a function may take for one call.
+        dead_letters: Where records go on which a function fails; with None the query fails.
         always: Whether also in micro-batch.
     """
-    carried = jvm_of(spark).org.apache.spark.sql.execution.python.tailrace.RealTimePython
-    box = None
+    python = jvm_of(spark).org.apache.spark.sql.execution.python.tailrace.RealTimePython
+    letters = None
     if dead_letters is not None:
-        box = carried.deadLetters(dead_letters.pipeline, dead_letters.topic, dict(dead_letters.producer))
-    return FunctionCosts(carried.install(classic_of(spark), query, bytearray(half), limit_ms, box, always))
+        letters = python.deadLetters(dead_letters.pipeline, dead_letters.topic, dict(dead_letters.producer))
+    return FunctionCosts(python.install(classic_of(spark), query, bytearray(worker), timeout_ms, letters, always))

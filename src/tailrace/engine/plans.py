@@ -107,7 +107,7 @@ def recorded_lines(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         _unwrap_methods()
-        sites.nowhere()
+        sites.clear()
 
 
 def _wrap_methods(sites: Any) -> None:
@@ -139,11 +139,11 @@ def _recording(method: Callable[..., Any], sites: Any) -> Callable[..., Any]:
         line = _users_line()
         if line is None:  # PySpark calls itself: the outer call has the line
             return method(*args, **kwargs)
-        sites.at(method.__name__, line)
+        sites.set(method.__name__, line)
         try:
             return method(*args, **kwargs)
         finally:
-            sites.nowhere()
+            sites.clear()
 
     return call
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tailrace.conditions.analysis import PIVOT
 from tailrace.conditions.python import FUNCTION_RAISED
 from tailrace.errors import TailraceError, UserCodeFailed
-from tailrace.worker.failures import is_librarys
+from tailrace.worker.failures import is_library_file
 
 _OURS = Path(__file__).resolve().parent.parent
 
@@ -49,7 +49,7 @@ def _place(raised: BaseException) -> str:
 
 def is_users(filename: str) -> bool:
     """Return whether a file belongs to the user: it exists and is neither a library's nor Tailrace's."""
-    return not (is_librarys(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
+    return not (is_library_file(filename) or filename.startswith("<") or Path(filename).is_relative_to(_OURS))
 
 
 def _fix(raised: BaseException) -> str:

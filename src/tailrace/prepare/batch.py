@@ -9,7 +9,7 @@ from tailrace.engine import clone_session, malformed_in_all, save
 from tailrace.frames.pipeline import pipeline_frame
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.prepare.options import RunOptions
-from tailrace.prepare.python_functions import carry_functions
+from tailrace.prepare.python_functions import install_functions
 
 
 def run_batch(
@@ -24,7 +24,7 @@ def run_batch(
         bounds: The first and last offsets of each source, as options of Spark's Kafka source.
     """
     own = clone_session(spark)
-    costs = carry_functions(own, pipeline.name, RunOptions(Mode.MICROBATCH), pipeline, bootstrap_servers)
+    costs = install_functions(own, pipeline.name, RunOptions(Mode.MICROBATCH), pipeline, bootstrap_servers)
     frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None)
     writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))

@@ -22,7 +22,7 @@ from tailrace.plan.bound import Bound
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
-from tailrace.prepare.python_functions import carry_functions
+from tailrace.prepare.python_functions import install_functions
 from tailrace.prepare.query_session import spark_for
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import QueryTopics, SourceTopics, source_topics
@@ -126,7 +126,7 @@ class PipelineTarget:
 
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Call the pipeline's function; its plan nodes remember the user's lines."""
-        costs = carry_functions(own, self.name, options, self.pipeline, self._servers)
+        costs = install_functions(own, self.name, options, self.pipeline, self._servers)
         try:
             with engine.recorded_lines(own):
                 frame = pipeline_frame(

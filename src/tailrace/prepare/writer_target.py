@@ -14,7 +14,7 @@ from tailrace.preflight.query import STATEFUL
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
-from tailrace.prepare.python_functions import carry_functions
+from tailrace.prepare.python_functions import install_functions
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import QueryTopics, query_topics
 
@@ -75,7 +75,7 @@ class FrameTarget:
 
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Move the DataFrame to a session of its own."""
-        carry_functions(own, self.name, options)
+        install_functions(own, self.name, options)
         return BuiltQuery(self.name, engine.frame_on(self.frame, own))
 
     def bound(self) -> Bound:
@@ -125,7 +125,7 @@ class WriterTarget(FrameTarget):
 
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Move the writer and its DataFrame to a session of their own."""
-        costs = carry_functions(own, self.name, options)
+        costs = install_functions(own, self.name, options)
         moved = engine.writer_on(self._writer, own)
         frame = engine.writer_frame(moved)
         return BuiltQuery(

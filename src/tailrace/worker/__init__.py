@@ -1,5 +1,5 @@
-"""The Python half of the engine: the user's functions inside Spark's Python workers."""
+"""The worker code of the engine: it runs the user's functions inside Spark's Python workers."""
 
-from tailrace.worker.half import pickled_half
+from tailrace.worker.pickled_worker import pickled_worker
 
-__all__ = ["pickled_half"]
+__all__ = ["pickled_worker"]

@@ -1,4 +1,4 @@
-"""The user's functions, loaded as Spark's worker does it."""
+"""Loads the user's functions as Spark's worker does, once per process."""
 
 import hashlib
 from collections import OrderedDict
@@ -6,57 +6,58 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-_KEPT = 16
-"""So many functions stay loaded in a worker, from one batch to the next."""
+_MAX_CACHED = 16
+"""Most functions that stay loaded in a worker."""
 
 _ACCUMULATOR = b"_deserialize_accumulator"
-"""Names what makes an accumulator: it belongs to a task, and so does a function that has one."""
+"""Part of the pickle of an accumulator. It belongs to one task, so a function with one is not cached."""
 
 
-class Remembering:
-    """Loads the pickled functions of a call as Spark's worker does, but each only once per process.
+class CachingLoader:
+    """Loads the pickled functions of a call like Spark's worker, but each only once per process.
 
     Args:
-        place: Which of its operator's calls it is: the same function in two of them is two objects, as in Spark.
+        index: The position of the call in its operator: a function in two calls is loaded twice, as in Spark.
     """
 
-    def __init__(self, place: int = 0) -> None:
-        self._place = place
+    def __init__(self, index: int = 0) -> None:
+        self._index = index
         self.loaded: list[Any] = []
-        """What it has loaded so far."""
+        """The objects loaded so far."""
 
     @property
     def function(self) -> Any:
-        """The user's function that it loaded last: the outermost one of a call."""
+        """The user's function that was loaded last: the outermost one of a call."""
         return self.loaded[-1][0]
 
     def loads(self, pickled: Any) -> Any:
-        """The object; the same as before where its bytes are, and its place."""
-        self.loaded.append(self._remembered(bytes(pickled)))
+        """Return the object of a pickle, from the cache if possible."""
+        self.loaded.append(self._load(bytes(pickled)))
         return self.loaded[-1]
 
-    def _remembered(self, pickled: bytes) -> Any:
+    def _load(self, pickled: bytes) -> Any:
         from pyspark import worker
         from pyspark.serializers import CPickleSerializer
 
-        kept: OrderedDict[Any, Any] = vars(worker).setdefault("_tailrace_functions", OrderedDict())
-        key = (self._place, len(self.loaded), hashlib.sha256(pickled).digest())
-        if key in kept:
-            kept.move_to_end(key)
-            return kept[key]
+        # In Spark's module, because each command brings its own copy of this one.
+        cache: OrderedDict[Any, Any] = vars(worker).setdefault("_tailrace_functions", OrderedDict())
+        key = (self._index, len(self.loaded), hashlib.sha256(pickled).digest())
+        if key in cache:
+            cache.move_to_end(key)
+            return cache[key]
         loaded = CPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
         if _ACCUMULATOR not in pickled:
-            kept[key] = loaded
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
+            cache[key] = loaded
+            while len(cache) > _MAX_CACHED:
+                cache.popitem(last=False)
         return loaded
 
 
-def udf_info(each: Mapping[str, Any], places: Mapping[int, int]) -> Any:
-    """A function as Spark's worker is told of it, its arguments at other places."""
+def udf_info(function: Mapping[str, Any], positions: Mapping[int, int]) -> Any:
+    """Return a function of a spec as Spark's worker describes it, with its arguments at these positions."""
     return SimpleNamespace(
-        udfs=[bytes(command) for command in each["commands"]],
-        args=[places[at] for at in each["args"]],
-        kwargs={key: places[at] for key, at in each["kwargs"].items()},
-        result_id=each["id"],
+        udfs=[bytes(command) for command in function["commands"]],
+        args=[positions[number] for number in function["args"]],
+        kwargs={key: positions[number] for key, number in function["kwargs"].items()},
+        result_id=function["id"],
     )

@@ -1,52 +1,60 @@
-"""Batches as the engine sends and takes them: plain columns, or Arrow without the framing of a stream of them."""
+"""Decodes batches and encodes replies: plain columns, or Arrow without the framing of a stream."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tailrace.worker.plain import PlainBatch, PlainReader
 
-END = b"\0"
-"""There are no more batches."""
+END_OF_INPUT = b"\0"
+"""The message after the last batch."""
 
 
-def reader(told: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Reads batches; None after the last."""
+def batch_reader(spec: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a function that decodes batches; it returns None for the end of the input."""
     import pyarrow as pa
 
-    schema = pa.ipc.read_schema(pa.py_buffer(bytes(told["schema"])))
-    plain = PlainReader(schema) if told["plain"] else None
+    schema = pa.ipc.read_schema(pa.py_buffer(bytes(spec["schema"])))
+    plain = PlainReader(schema) if spec["plain"] else None
 
     def read(message: Any) -> Any:
         if plain is not None and type(message) is tuple:
             return plain.batch(message)
-        return None if message == END else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        return None if message == END_OF_INPUT else pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
     return read
 
 
-class Answers:
-    """Answers to messages, of which the first in Arrow tells of what kind those are."""
+class ReplyEncoder:
+    """Encodes replies; the first Arrow reply carries the schema."""
 
     def __init__(self) -> None:
         self._schema: Any = None
 
-    def of(self, made: Any, failures: Mapping[int, str], spent: Sequence[int], done: int = 0) -> tuple[Any, ...]:
-        """What functions made, what went wrong with which row, and how long each function took.
+    def encode(
+        self, results: Any, failures: Mapping[int, str], times: Sequence[int], completed: int = 0
+    ) -> tuple[Any, ...]:
+        """Return a reply: results, failures by row, the time of each function, a new schema, completed rows.
 
-        Where a function makes as many rows as it likes, `done` tells of how many it will not make any more.
+        `completed` is the number of input rows that a map function has completed.
         """
-        if isinstance(made, PlainBatch):
-            return [_sent(each) for each in made.columns], dict(failures) or None, list(spent), None, done
-        kind = None
-        if made is not None and made.schema != self._schema:
-            self._schema = made.schema
-            kind = made.schema.serialize().to_pybytes()
-        results = made.serialize().to_pybytes() if made is not None else None
-        return results, dict(failures) or None, list(spent), kind, done
+        if isinstance(results, PlainBatch):
+            return (
+                [_plain_column(each) for each in results.columns],
+                dict(failures) or None,
+                list(times),
+                None,
+                completed,
+            )
+        schema = None
+        if results is not None and results.schema != self._schema:
+            self._schema = results.schema
+            schema = results.schema.serialize().to_pybytes()
+        encoded = results.serialize().to_pybytes() if results is not None else None
+        return encoded, dict(failures) or None, list(times), schema, completed
 
 
-def _sent(column: Any) -> Any:
-    """A plain column as the engine takes it: numbers of numpy as bytes, everything else value by value."""
+def _plain_column(column: Any) -> Any:
+    """Return a plain column for the engine: numpy numbers as bytes, everything else as a list."""
     if isinstance(column, list):
         return column
     return column.tolist() if column.dtype.hasobject else column.tobytes()

@@ -1,65 +1,65 @@
-"""Functions on rows that come pickled: `@udf` without Arrow."""
+"""Functions on pickled rows: `@udf` without Arrow."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.worker.failures import described
-from tailrace.worker.loading import Remembering, udf_info
-from tailrace.worker.sending import Packed, packed
+from tailrace.worker.failures import describe_failure
+from tailrace.worker.loading import CachingLoader, udf_info
+from tailrace.worker.reply import PickledReply, pickle_reply
 
 
-def rows(told: Mapping[str, Any]) -> Callable[..., Any]:
-    """All functions of an operator over a group of rows."""
+def row_functions(spec: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a function that runs all functions of an operator on a batch of rows."""
     from pyspark.util import PythonEvalType
     from pyspark.worker import RunnerConf, read_single_udf
 
-    places = {at: at for at in range(len(told["inputs"]))}
+    positions = {number: number for number in range(len(spec["inputs"]))}
     calls = []
-    for number, each in enumerate(told["functions"]):
-        loader = Remembering(number)
+    for index, function in enumerate(spec["functions"]):
+        loader = CachingLoader(index)
         offsets, call = read_single_udf(  # type: ignore[no-untyped-call]
             loader,
-            udf_info(each, places),
+            udf_info(function, positions),
             PythonEvalType.SQL_BATCHED_UDF,
-            RunnerConf(dict(told["conf"])),
-            number,
+            RunnerConf(dict(spec["conf"])),
+            index,
         )
-        calls.append((each["name"], loader.function, offsets, call))
+        calls.append((function["name"], loader.function, offsets, call))
 
-    def run(group: Sequence[Sequence[Any]]) -> Any:
-        columns, spent = [], []
+    def run(batch: Sequence[Sequence[Any]]) -> Any:
+        columns, times = [], []
         failures: dict[int, str] = {}
         for name, function, offsets, call in calls:
             began = time.perf_counter_ns()
             results = []
-            for row in group:
+            for row in batch:
                 try:
                     results.append(call(*[row[offset] for offset in offsets]))
                 except MemoryError:
                     raise
-                except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is its row's answer
-                    failures.setdefault(len(results), described(name, function, raised))
+                except Exception as raised:  # noqa: BLE001 - whatever the user's function raises is the failure of its row
+                    failures.setdefault(len(results), describe_failure(name, function, raised))
                     results.append(None)
             columns.append(results)
-            spent.append(time.perf_counter_ns() - began)
-        answer = packed((columns, failures or None, spent))
-        if type(answer) is Packed:
-            return answer
+            times.append(time.perf_counter_ns() - began)
+        reply = pickle_reply((columns, failures or None, times))
+        if type(reply) is PickledReply:
+            return reply
         for (name, function, _, _), results in zip(calls, columns, strict=True):
-            _leave_out_unsendable(name, function, results, failures)
-        return columns, failures or None, spent
+            _fail_unpicklable(name, function, results, failures)
+        return columns, failures or None, times
 
     return run
 
 
-def _leave_out_unsendable(name: str, function: Any, results: list[Any], failures: dict[int, str]) -> None:
-    """A result that no pickler takes, such as a generator, is its row's failure."""
+def _fail_unpicklable(name: str, function: Any, results: list[Any], failures: dict[int, str]) -> None:
+    """Replace each result that cannot be pickled, such as a generator, by None and a failure of its row."""
     from pyspark import cloudpickle
 
-    for at, result in enumerate(results):
+    for index, result in enumerate(results):
         try:
             cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
-        except Exception as raised:  # noqa: BLE001 - whatever it is, this result cannot be sent
-            failures.setdefault(at, described(name, function, raised))
-            results[at] = None
+        except Exception as raised:  # noqa: BLE001 - whatever the reason, this result cannot be sent
+            failures.setdefault(index, describe_failure(name, function, raised))
+            results[index] = None

@@ -12,10 +12,10 @@ from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
 
 from tailrace.conditions.failures import translate_failure
-from tailrace.worker.failures import described
-from tailrace.worker.messages import END
+from tailrace.worker.failures import describe_failure
+from tailrace.worker.messages import END_OF_INPUT
 
-from .worker import SENT, batch, half, in_arrow, told
+from .worker import SENT, batch, in_arrow, load_worker, spec_of
 
 
 def one_less(values: pd.Series) -> pd.Series:
@@ -53,9 +53,13 @@ CASES = [
 
 @pytest.mark.parametrize(("way", "kind", "function", "returns"), CASES)
 def test_a_result_of_the_wrong_length_names_the_function(way: str, kind: int, function: Any, returns: Any) -> None:
-    run = half(told(way, kind, function, returns, alone=0, schema=SENT))
-    found = [run(message)[1] for message in (in_arrow(batch(1, 2)), END) if message != END or way == "stream"]
-    (failure,) = [json.loads(told) for each in found if each for told in [next(iter(each.values()))]]
+    run = load_worker(spec_of(way, kind, function, returns, retries=0, schema=SENT))
+    failures = [
+        run(message)[1]
+        for message in (in_arrow(batch(1, 2)), END_OF_INPUT)
+        if message != END_OF_INPUT or way == "stream"
+    ]
+    (failure,) = [json.loads(next(iter(each.values()))) for each in failures if each]
     assert "must match the number of input rows" in failure["error"]
     assert failure["error"].endswith(place_of(function))
     assert f"in {function.__name__}" in failure["traceback"]
@@ -66,14 +70,14 @@ def test_a_result_of_the_wrong_length_names_the_function(way: str, kind: int, fu
 
 def test_a_frame_of_the_wrong_columns_names_the_function() -> None:
     kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
-    run = half(told("frames", kind, misnamed, StructType().add("_0", LongType()), alone=0, schema=SENT))
+    run = load_worker(spec_of("frames", kind, misnamed, StructType().add("_0", LongType()), retries=0, schema=SENT))
     failures = run(in_arrow(batch(1, 2)))[1]
     assert json.loads(failures[0])["error"].endswith(place_of(misnamed))
 
 
 def test_a_failure_that_no_single_row_shows_names_the_function() -> None:
     kind = PythonEvalType.SQL_SCALAR_PANDAS_UDF
-    run = half(told("columns", kind, one_less_of_many, LongType(), schema=SENT, must_fail=True))
+    run = load_worker(spec_of("columns", kind, one_less_of_many, LongType(), schema=SENT, must_fail=True))
     with pytest.raises(Exception, match="must match") as raised:
         run(in_arrow(batch(1, 2)))
     trace = "".join(traceback.format_exception(raised.value))
@@ -105,11 +109,11 @@ def decorated() -> Callable[[int], int]:
         (decorated(), one_less),
     ],
 )
-def test_any_callable_has_a_place(function: Any, defined: Any) -> None:
-    error = json.loads(described("f", function, ValueError("wrong")))["error"]
+def test_any_callable_has_a_line(function: Any, defined: Any) -> None:
+    error = json.loads(describe_failure("f", function, ValueError("wrong")))["error"]
     assert error == f"ValueError: wrong {place_of(defined)}"
 
 
 @pytest.mark.parametrize("function", [None, len, print])
-def test_a_place_that_is_unknown_is_left_out(function: Any) -> None:
-    assert json.loads(described("f", function, ValueError("wrong")))["error"] == "ValueError: wrong"
+def test_an_unknown_line_is_omitted(function: Any) -> None:
+    assert json.loads(describe_failure("f", function, ValueError("wrong")))["error"] == "ValueError: wrong"

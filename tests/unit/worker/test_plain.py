@@ -1,4 +1,4 @@
-"""The short ways between the engine and functions give what Spark's own conversions give, or leave it to them."""
+"""Plain columns give the same results as Spark's own conversions, or use them."""
 
 import functools
 from typing import Any
@@ -11,10 +11,10 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
 from pyspark.util import PythonEvalType
 
-from tailrace.worker.plain import PlainBatch, PlainFrame, PlainReader, PlainValues, in_arrow, joined
-from tailrace.worker.series import PlainFrames, PlainResults
-from tailrace.worker.short_ways import with_replaced, with_short_ways
-from tailrace.worker.values import PlainArrow
+from tailrace.worker.fast_path import with_fast_path, with_names_replaced
+from tailrace.worker.pandas_conversion import FrameConverter, SeriesConverter
+from tailrace.worker.plain import PlainBatch, PlainFrame, PlainReader, PlainValues, concat_batches, to_arrow
+from tailrace.worker.value_conversion import PyArrowProxy
 
 PLAIN = {
     "double": pa.array([1.5, float("nan"), -0.0]),
@@ -29,7 +29,7 @@ PLAIN = {
 
 
 def plain_batch(columns: dict[str, pa.Array]) -> PlainBatch:
-    """As the engine sends it."""
+    """Return a plain batch as the engine sends it."""
     batch = pa.RecordBatch.from_pydict(columns)
     message = [
         column.to_pylist() if column.type == pa.string() else column.to_numpy(zero_copy_only=False).tobytes()
@@ -38,42 +38,42 @@ def plain_batch(columns: dict[str, pa.Array]) -> PlainBatch:
     return PlainReader(batch.schema).batch(message)
 
 
-def short_way(batch: Any, kind: int, **options: Any) -> list[Any]:
-    """What a function of Spark's worker gets that takes plain batches."""
+def fast_path(batch: Any, kind: int, **options: Any) -> list[Any]:
+    """Return the arguments that a function of Spark's worker gets for a plain batch."""
 
     def evaluate(_: int, batches: Any) -> Any:
         assert PandasToArrowConversion is not original, "the other conversion is replaced as well"
         return [ArrowBatchTransformer.to_pandas(each, timezone="UTC", **options) for each in batches]
 
     original = PandasToArrowConversion
-    (made,) = with_short_ways(evaluate, kind)(0, [batch])
-    return list(made)
+    (result,) = with_fast_path(evaluate, kind)(0, [batch])
+    return list(result)
 
 
 @pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_columns_are_as_spark_makes_them(name: str, prefer_int_ext_dtype: bool) -> None:
+def test_plain_columns_are_converted_like_sparks(name: str, prefer_int_ext_dtype: bool) -> None:
     options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
     batch, arrow = plain_batch({"a": PLAIN[name]}), pa.RecordBatch.from_arrays([PLAIN[name]], ["a"])
     for each, same in ((batch, arrow), (batch.slice(1), arrow.slice(1)), (batch.select([0]), arrow)):
-        (made,) = short_way(each, PythonEvalType.SQL_SCALAR_PANDAS_UDF, **options)
-        pd.testing.assert_series_equal(made, ArrowBatchTransformer.to_pandas(same, timezone="UTC", **options)[0])
+        (result,) = fast_path(each, PythonEvalType.SQL_SCALAR_PANDAS_UDF, **options)
+        pd.testing.assert_series_equal(result, ArrowBatchTransformer.to_pandas(same, timezone="UTC", **options)[0])
 
 
 @pytest.mark.parametrize("prefer_int_ext_dtype", [False, True])
-def test_a_frame_of_plain_columns_is_the_same_frame(prefer_int_ext_dtype: bool) -> None:
+def test_a_frame_of_plain_columns_is_equal_to_sparks(prefer_int_ext_dtype: bool) -> None:
     options = {"df_for_struct": True, "prefer_int_ext_dtype": prefer_int_ext_dtype}
     batch = plain_batch(PLAIN)
     struct = ArrowBatchTransformer.wrap_struct(pa.RecordBatch.from_pydict(PLAIN))
-    (made,) = short_way(PlainFrame(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
-    pd.testing.assert_frame_equal(made, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
-    made["long"] = 1  # the function may write into it
-    made.loc[0, "double"] = 7.0
+    (result,) = fast_path(PlainFrame(batch.names, batch.columns), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF, **options)
+    pd.testing.assert_frame_equal(result, ArrowBatchTransformer.to_pandas(struct, timezone="UTC", **options)[0])
+    result["long"] = 1  # the function may write into it
+    result.loc[0, "double"] = 7.0
     assert batch.column(0)[0] == 1.5
 
 
 FRAME = StructType().add("n", LongType()).add("x", DoubleType()).add("w", StringType())
-MADE: dict[str, tuple[Any, Any]] = {
+RESULTS: dict[str, tuple[Any, Any]] = {
     "double": (pd.Series([1.0, float("nan")]), DoubleType()),
     "integer": (pd.Series([1, 2], dtype="int32"), IntegerType()),
     "text": (pd.Series(["a", None, "ü"]), StringType()),
@@ -84,28 +84,28 @@ MADE: dict[str, tuple[Any, Any]] = {
 }
 
 
-def plain_results(made: Any, declared: Any) -> PlainBatch | None:
-    results = PlainFrames() if isinstance(declared, StructType) else PlainResults()
-    return results.batch([made], StructType().add("_0", declared))
+def plain_results(result: Any, declared: Any) -> PlainBatch | None:
+    results = FrameConverter() if isinstance(declared, StructType) else SeriesConverter()
+    return results.from_pandas([result], StructType().add("_0", declared))
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_plain_results_are_as_spark_makes_them(name: str) -> None:
-    made, declared = MADE[name]
+@pytest.mark.parametrize("name", RESULTS)
+def test_plain_results_are_converted_like_sparks(name: str) -> None:
+    result, declared = RESULTS[name]
     expected = PandasToArrowConversion.convert(
-        [made], StructType().add("_0", declared), timezone="UTC", safecheck=True, arrow_cast=True,
+        [result], StructType().add("_0", declared), timezone="UTC", safecheck=True, arrow_cast=True,
         assign_cols_by_name=True,
     )  # fmt: skip
     if isinstance(declared, StructType):
         expected = ArrowBatchTransformer.flatten_struct(expected)
-    found = plain_results(made, declared)
-    assert found is not None
-    assert in_arrow(found, made=True).to_pylist() == expected.to_pylist()
-    assert in_arrow(found, made=True).schema.equals(expected.schema)
+    actual = plain_results(result, declared)
+    assert actual is not None
+    assert to_arrow(actual, nan_is_null=True).to_pylist() == expected.to_pylist()
+    assert to_arrow(actual, nan_is_null=True).schema.equals(expected.schema)
 
 
 @pytest.mark.parametrize(
-    ("made", "declared"),
+    ("result", "declared"),
     [
         (pd.Series([1, 2]), DoubleType()),
         (pd.Series([1.0, None]), LongType()),
@@ -119,8 +119,8 @@ def test_plain_results_are_as_spark_makes_them(name: str) -> None:
         (pd.DataFrame({"n": ["1"], "x": [0.5], "w": ["a"]}), FRAME),
     ],
 )
-def test_other_results_are_left_to_spark(made: Any, declared: Any) -> None:
-    assert plain_results(made, declared) is None
+def test_other_results_are_not_plain(result: Any, declared: Any) -> None:
+    assert plain_results(result, declared) is None
 
 
 VALUES: dict[str, tuple[list[Any], pa.DataType]] = {
@@ -134,14 +134,14 @@ VALUES: dict[str, tuple[list[Any], pa.DataType]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_plain_values_stay_as_python_has_them(name: str) -> None:
+def test_plain_values_stay_python_values(name: str) -> None:
     values, kind = VALUES[name]
-    arrow = PlainArrow()
+    arrow = PyArrowProxy()
     batch = arrow.RecordBatch.from_arrays([arrow.array(values, type=kind)], ["_0"])
     assert isinstance(batch, PlainValues)
     assert batch.column(0) is values
-    assert in_arrow(batch, made=True) == pa.RecordBatch.from_arrays([pa.array(values, type=kind)], ["_0"])
-    assert joined([batch, batch]).column(0).to_pylist() == values + values
+    assert to_arrow(batch, nan_is_null=True) == pa.RecordBatch.from_arrays([pa.array(values, type=kind)], ["_0"])
+    assert concat_batches([batch, batch]).column(0).to_pylist() == values + values
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_plain_values_stay_as_python_has_them(name: str) -> None:
         ([1, 2], None),
     ],
 )
-def test_other_values_are_left_to_arrow(values: list[Any], kind: Any) -> None:
-    arrow = PlainArrow()
+def test_other_values_become_arrow(values: list[Any], kind: Any) -> None:
+    arrow = PyArrowProxy()
     batch = arrow.RecordBatch.from_arrays([arrow.array(values, type=kind)], ["_0"])
     assert batch == pa.RecordBatch.from_arrays([pa.array(values, type=kind)], ["_0"])
 
@@ -164,69 +164,69 @@ def test_other_values_are_left_to_arrow(values: list[Any], kind: Any) -> None:
     ("values", "kind"),
     [([128], pa.int8()), (["\ud83d"], pa.string()), ([2**63], pa.int64()), ([True], pa.int8())],
 )
-def test_values_that_are_none_of_their_type_fail_as_in_arrow(values: list[Any], kind: Any) -> None:
+def test_values_of_another_type_fail_as_in_arrow(values: list[Any], kind: Any) -> None:
     with pytest.raises((pa.ArrowException, OverflowError, UnicodeEncodeError)) as expected:
         pa.array(values, type=kind)
     with pytest.raises(type(expected.value)):
-        PlainArrow().array(values, type=kind)
+        PyArrowProxy().array(values, type=kind)
 
 
-def test_not_a_number_is_one_where_python_made_it() -> None:
-    made = PlainArrow().array([float("nan")], type=pa.float64())
-    assert in_arrow(made, made=True).column(0).null_count == 0
+def test_nan_from_a_python_function_is_not_null() -> None:
+    result = PyArrowProxy().array([float("nan")], type=pa.float64())
+    assert to_arrow(result, nan_is_null=True).column(0).null_count == 0
 
 
 def test_rows_without_columns_are_not_lost() -> None:
     bare = pa.RecordBatch.from_arrays([pa.array([1, 2])], ["a"]).select([])
-    both = joined([bare, bare])
+    both = concat_batches([bare, bare])
     assert (both.num_rows, both.num_columns) == (4, 0)
 
 
-def test_batches_are_joined_as_they_are() -> None:
+def test_batches_keep_their_encoding_and_schema_when_concatenated() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     arrow = pa.RecordBatch.from_arrays([pa.array([3])], schema=schema)
     plain = plain_batch({"a": pa.array([1, 2])})
-    assert joined([plain, plain]).column(0).tolist() == [1, 2, 1, 2]
-    mixed = joined([plain, arrow])
+    assert concat_batches([plain, plain]).column(0).tolist() == [1, 2, 1, 2]
+    mixed = concat_batches([plain, arrow])
     assert mixed.schema == schema
     assert mixed.column(0).to_pylist() == [1, 2, 3]
-    assert joined([arrow, arrow]).schema == schema
+    assert concat_batches([arrow, arrow]).schema == schema
 
 
-def test_a_name_is_replaced_where_a_function_uses_it() -> None:
+def test_a_name_of_the_module_is_replaced() -> None:
     def outer() -> list[str]:
         return [secret_of(each) for each in "ab"]
 
-    made = with_replaced(outer, {"secret_of": str.upper})
-    assert made is not None
-    assert made() == ["A", "B"]
-    assert with_replaced(outer, {"len": len}) is None
-    assert with_replaced(functools.partial(outer), {"secret_of": len}) is None
+    result = with_names_replaced(outer, {"secret_of": str.upper})
+    assert result is not None
+    assert result() == ["A", "B"]
+    assert with_names_replaced(outer, {"len": len}) is None
+    assert with_names_replaced(functools.partial(outer), {"secret_of": len}) is None
 
 
-def test_a_name_of_the_function_around_is_replaced() -> None:
+def test_a_name_of_the_closure_is_replaced() -> None:
     around, other = "a", "b"
 
     def inner(_: int, batches: Any) -> Any:
         return [secret_of(around + other + each) for each in batches]
 
-    made = with_replaced(inner, {"secret_of": str.upper}, {"around": "x"})
-    assert made is not None
-    assert made(0, ["c"]) == ["XBC"]
+    result = with_names_replaced(inner, {"secret_of": str.upper}, {"around": "x"})
+    assert result is not None
+    assert result(0, ["c"]) == ["XBC"]
     assert inner(0, ["c"]) == ["abc"]
-    assert with_replaced(inner, {}, {"made": "x"}) is None
+    assert with_names_replaced(inner, {}, {"result": "x"}) is None
 
 
 def secret_of(text: str) -> str:
     return text
 
 
-def test_what_does_not_convert_as_expected_is_left_alone() -> None:
+def test_an_unknown_function_of_sparks_worker_gets_arrow() -> None:
     def rows(_: int, batches: Any) -> list[Any]:
         return [batch.to_pylist() for batch in batches]
 
     batch = plain_batch({"a": pa.array([1.5, float("nan")])})
-    ((first, second),) = with_short_ways(functools.partial(rows), PythonEvalType.SQL_SCALAR_PANDAS_UDF)(0, [batch])
+    ((first, second),) = with_fast_path(functools.partial(rows), PythonEvalType.SQL_SCALAR_PANDAS_UDF)(0, [batch])
     assert first == {"a": 1.5}
-    assert second["a"] != second["a"]  # what comes from the engine is no null
-    assert with_short_ways(rows, PythonEvalType.SQL_SCALAR_ARROW_UDF) is rows
+    assert second["a"] != second["a"]  # NaN from the engine is not null
+    assert with_fast_path(rows, PythonEvalType.SQL_SCALAR_ARROW_UDF) is rows

@@ -1,4 +1,4 @@
-"""Spark's worker in place of one: what it tells the Python half of the engine, and what it gets for an answer."""
+"""Stands in for Spark's worker: builds function specs, loads the worker code and decodes replies."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import DataType
 from pyspark.util import PythonEvalType
 
-from tailrace.worker import pickled_half
+from tailrace.worker import pickled_worker
 
 CONF = {"spark.sql.session.timeZone": "UTC"}
 SCHEMA = pa.schema([("_0", pa.int64())])
@@ -23,26 +23,28 @@ PLAIN = (
 )
 
 
-def told(way: str, kind: int, function: Callable[..., Any], returns: DataType, **more: Any) -> dict[str, Any]:
-    called = {
+def spec_of(
+    way: str, kind: int, function: Callable[..., Any], returns: DataType, retries: int = 0, **more: Any
+) -> dict[str, Any]:
+    call = {
         "name": "f",
         "commands": [cloudpickle.dumps((function, returns))],
         "args": [0],
         "kwargs": {},
         "id": 1,
     }
-    takes = {"inputs": ['"long"'], "plain": kind in PLAIN, "must_fail": False}
-    return {"way": way, "kind": kind, "conf": CONF, "functions": [called], **takes, **more}
+    options = {"inputs": ['"long"'], "plain": kind in PLAIN, "must_fail": False, "alone": retries}
+    return {"way": way, "kind": kind, "conf": CONF, "functions": [call], **options, **more}
 
 
-def half(description: dict[str, Any]) -> Callable[..., Any]:
-    made, _ = pickle.loads(pickled_half())(description)
+def load_worker(spec: dict[str, Any]) -> Callable[..., Any]:
+    function, _ = pickle.loads(pickled_worker())(spec)
 
-    def answer(message: Any) -> Any:
-        given = made(message)
-        return pickle.loads(given)[0] if isinstance(given, bytes) else given
+    def run(message: Any) -> Any:
+        reply = function(message)
+        return pickle.loads(reply)[0] if isinstance(reply, bytes) else reply
 
-    return answer
+    return run
 
 
 def picky(value: int) -> int:
@@ -63,34 +65,34 @@ def in_arrow(batch: pa.RecordBatch) -> Any:
 
 
 def plain(batch: pa.RecordBatch) -> Any:
-    """As the engine sends numbers without nulls, to functions that are not on Arrow."""
+    """Encode a batch as the engine does for numbers without nulls, for functions that do not take Arrow."""
     if any(column.null_count for column in batch.columns):
         return in_arrow(batch)
     return tuple(column.to_numpy().tobytes() for column in batch.columns)
 
 
-class BothWays:
-    """Tests to which batches come in Arrow, and plain."""
+class BothEncodings:
+    """Tests that run with Arrow batches and with plain batches."""
 
     @pytest.fixture(autouse=True, params=[in_arrow, plain])
     def sent(self, request: pytest.FixtureRequest) -> None:
         self.message: Callable[[pa.RecordBatch], Any] = request.param
 
 
-def answers(
+def replies(
     run: Callable[[Any], Any], messages: Iterable[Any], names: Sequence[str] = ("_0",)
 ) -> Iterator[tuple[list[Any], Any, int]]:
-    """Answers as the engine reads them: rows, failures, rows done with."""
-    kind = None
+    """Decode replies like the engine: rows, failures, number of completed rows."""
+    schema = None
     for message in messages:
-        results, failures, spent, told_kind, done = run(message)
-        assert len(spent) == 1
-        kind = pa.ipc.read_schema(pa.py_buffer(told_kind)) if told_kind is not None else kind
+        results, failures, times, new_schema, completed = run(message)
+        assert len(times) == 1
+        schema = pa.ipc.read_schema(pa.py_buffer(new_schema)) if new_schema is not None else schema
         if isinstance(results, list):
             columns = [
                 np.frombuffer(each, dtype="int64").tolist() if isinstance(each, bytes) else each for each in results
             ]
-            made = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         else:
-            made = pa.ipc.read_record_batch(pa.py_buffer(results), kind).to_pylist() if results is not None else []
-        yield made, failures or {}, done
+            rows = pa.ipc.read_record_batch(pa.py_buffer(results), schema).to_pylist() if results is not None else []
+        yield rows, failures or {}, completed

@@ -1,4 +1,4 @@
-"""The Python half of the engine, as Spark's worker calls it; no JVM is needed for that."""
+"""The worker code, called like Spark's worker calls it, without a JVM."""
 
 import itertools
 import json
@@ -16,10 +16,10 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam, _accumulat
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
-from tailrace.worker import pickled_half
+from tailrace.worker import pickled_worker
 from tailrace.worker.failures import FunctionFailed
 
-from .worker import SENT, BothWays, answers, batch, half, picky, told
+from .worker import SENT, BothEncodings, batch, load_worker, picky, replies, spec_of
 
 _NUMBERS = itertools.count(1)
 
@@ -28,24 +28,24 @@ def test_it_can_be_loaded_without_tailrace() -> None:
     program = (
         "import pickle, sys\n"
         "sys.modules['tailrace'] = None\n"  # importing it would fail
-        "half = pickle.loads(sys.stdin.buffer.read())\n"
-        "print(half.__name__)\n"
+        "worker = pickle.loads(sys.stdin.buffer.read())\n"
+        "print(worker.__name__)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], input=pickled_half(), capture_output=True, check=True)
-    assert done.stdout.strip() == b"function"
+    done = subprocess.run([sys.executable, "-c", program], input=pickled_worker(), capture_output=True, check=True)
+    assert done.stdout.strip() == b"worker_function"
 
 
 class TestRows:
-    def test_results_of_a_group(self) -> None:
-        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))
-        columns, failures, spent = run(((1,), (2,)))
+    def test_results_of_a_batch(self) -> None:
+        run = load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))
+        columns, failures, times = run(((1,), (2,)))
         assert columns == [[2, 4]]
         assert failures is None
-        assert len(spent) == 1
-        assert spent[0] > 0
+        assert len(times) == 1
+        assert times[0] > 0
 
-    def test_an_exception_is_the_answer_of_its_row(self) -> None:
-        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))
+    def test_an_exception_is_the_failure_of_its_row(self) -> None:
+        run = load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))
         columns, failures, _ = run(((1,), (7,), (3,)))
         assert columns == [[2, None, 6]]
         assert list(failures) == [1]
@@ -59,19 +59,19 @@ class TestRows:
         def endless(value: int) -> Any:
             return (each for each in [value]) if value == 7 else [value]
 
-        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, endless, ArrayType(LongType())))
+        run = load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, endless, ArrayType(LongType())))
         columns, failures, _ = run(((1,), (7,), (3,)))
         assert columns == [[[1], None, [3]]]
         assert "generator" in json.loads(failures[1])["error"]
 
-    def test_the_line_is_the_users_where_a_library_raises(self) -> None:
+    def test_the_line_is_the_users_if_a_library_raises(self) -> None:
         def parsed(text: str) -> int:
             return int(json.loads(text)["n"])
 
-        run = half(told("rows", PythonEvalType.SQL_BATCHED_UDF, parsed, LongType()))
+        run = load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, parsed, LongType()))
         _, failures, _ = run((("{",),))
         failure = json.loads(failures[0])
-        assert "(test_carried.py line" in failure["error"]
+        assert "(test_run_functions.py line" in failure["error"]
         assert "decoder.py" in failure["traceback"]
 
     def test_a_function_in_two_places_is_two_objects(self) -> None:
@@ -83,12 +83,12 @@ class TestRows:
                 self.calls += 1
                 return self.calls
 
-        description = told("rows", PythonEvalType.SQL_BATCHED_UDF, Counter(), LongType())
-        description["functions"] *= 2
-        columns, _, _ = half(description)(((5,), (6,)))
+        spec = spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, Counter(), LongType())
+        spec["functions"] *= 2
+        columns, _, _ = load_worker(spec)(((5,), (6,)))
         assert columns == [[1, 2], [1, 2]]
 
-    def test_an_accumulator_is_the_tasks_own_in_every_function_that_has_it(self) -> None:
+    def test_functions_share_the_accumulator_of_their_task(self) -> None:
         counter = Accumulator(next(_NUMBERS), 0, AddingAccumulatorParam(0))
 
         def one(value: int) -> int:
@@ -99,104 +99,104 @@ class TestRows:
             counter.add(100)
             return value
 
-        description = told("rows", PythonEvalType.SQL_BATCHED_UDF, one, LongType())
-        description["functions"] += told("rows", PythonEvalType.SQL_BATCHED_UDF, hundred, LongType())["functions"]
+        spec = spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, one, LongType())
+        spec["functions"] += spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, hundred, LongType())["functions"]
         for _ in range(2):
             _accumulatorRegistry.clear()  # as Spark's worker does for every task
-            half(description)(((5,), (6,)))
+            load_worker(spec)(((5,), (6,)))
             assert [each._value for each in _accumulatorRegistry.values()] == [202]
 
-    def test_memory_is_not_the_rows_affair(self) -> None:
+    def test_a_memory_error_is_not_the_failure_of_a_row(self) -> None:
         def hungry(_: int) -> int:
             raise MemoryError
 
         with pytest.raises(MemoryError):
-            half(told("rows", PythonEvalType.SQL_BATCHED_UDF, hungry, LongType()))(((1,),))
+            load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, hungry, LongType()))(((1,),))
 
 
-def test_one_that_is_asked_whether_it_is_there_calls_nothing() -> None:
-    assert half(told("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))(()) is None
-    run = half(told("columns", PythonEvalType.SQL_SCALAR_ARROW_UDF, picky, LongType(), schema=SENT))
+def test_a_ping_calls_no_function() -> None:
+    assert load_worker(spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, picky, LongType()))(()) is None
+    run = load_worker(spec_of("columns", PythonEvalType.SQL_SCALAR_ARROW_UDF, picky, LongType(), schema=SENT))
     assert run(b"") is None
 
 
-class TestColumns(BothWays):
+class TestColumns(BothEncodings):
     def run(
         self, function: Callable[..., Any], kind: int, *batches: pa.RecordBatch, must_fail: bool = False
     ) -> list[Any]:
-        run = half(told("columns", kind, function, LongType(), schema=SENT, must_fail=must_fail))
+        run = load_worker(spec_of("columns", kind, function, LongType(), schema=SENT, must_fail=must_fail))
         messages = [self.message(each) for each in batches]
-        return [([row["_0"] for row in made], failures) for made, failures, _ in answers(run, messages)]
+        return [([row["_0"] for row in result], failures) for result, failures, _ in replies(run, messages)]
 
     def test_pandas(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
             return values * 2
 
-        found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), batch(3))
-        assert found == [([2, 4], {}), ([6], {})]
+        actual = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), batch(3))
+        assert actual == [([2, 4], {}), ([6], {})]
 
     def test_single_rows(self) -> None:
-        found = self.run(picky, PythonEvalType.SQL_ARROW_BATCHED_UDF, batch(1, 7, 3), batch(4))
-        assert [values for values, _ in found] == [[2, None, 6], [8]]
-        assert [[*failures] for _, failures in found] == [[1], []]
+        actual = self.run(picky, PythonEvalType.SQL_ARROW_BATCHED_UDF, batch(1, 7, 3), batch(4))
+        assert [values for values, _ in actual] == [[2, None, 6], [8]]
+        assert [[*failures] for _, failures in actual] == [[1], []]
 
-    def test_numbers_with_nulls_and_results_of_another_type_go_sparks_way(self) -> None:
+    def test_nulls_and_results_of_another_type_use_sparks_conversion(self) -> None:
         def increased(values: pd.Series) -> pd.Series:
             return values.astype("float64") + 1.0  # declared as whole numbers
 
         nulls = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int64())], ["_0"])
-        found = self.run(increased, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
-        assert found == [([2, 3], {}), ([2, None], {}), ([4], {})]
+        actual = self.run(increased, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 2), nulls, batch(3))
+        assert actual == [([2, 3], {}), ([2, None], {}), ([4], {})]
 
-    def test_a_function_may_write_into_what_it_gets(self) -> None:
+    def test_a_function_may_write_into_its_input(self) -> None:
         def careless(values: pd.Series) -> pd.Series:
             values[:] = values * 2
             if (values == 14).any():
                 raise ValueError("not seven")
             return values
 
-        found = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
-        assert [values for values, _ in found] == [[2, None, 6]]
+        actual = self.run(careless, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in actual] == [[2, None, 6]]
 
-    def test_what_a_function_gave_is_not_what_it_writes_next(self) -> None:
+    def test_a_function_may_reuse_its_result(self) -> None:
         buffer = np.zeros(8, dtype="int64")
 
         def in_place(values: pd.Series) -> pd.Series:
             if (values == 7).any():
                 raise ValueError("not seven")
-            made = buffer[: len(values)]
-            made[:] = values * 2
-            return pd.Series(made)
+            result = buffer[: len(values)]
+            result[:] = values * 2
+            return pd.Series(result)
 
-        found = self.run(in_place, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
-        assert [values for values, _ in found] == [[2, None, 6]]
+        actual = self.run(in_place, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(1, 7, 3))
+        assert [values for values, _ in actual] == [[2, None, 6]]
 
-    def test_several_functions_get_the_same(self) -> None:
+    def test_several_functions_get_the_same_input(self) -> None:
         def careless(values: pd.Series) -> pd.Series:
             values[:] = 0
             return values
 
         def same(values: pd.Series) -> pd.Series:
-            return values.where(values > 1)  # a null, where it is not
+            return values.where(values > 1)  # else null
 
-        description = told("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, careless, LongType(), schema=SENT)
-        other = told("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, same, LongType())
-        description["functions"] += other["functions"]
-        results, failures, spent, kind, _ = half(description)(self.message(batch(1, 2)))
+        spec = spec_of("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, careless, LongType(), schema=SENT)
+        other = spec_of("columns", PythonEvalType.SQL_SCALAR_PANDAS_UDF, same, LongType())
+        spec["functions"] += other["functions"]
+        results, failures, times, kind, _ = load_worker(spec)(self.message(batch(1, 2)))
         read = pa.ipc.read_record_batch(pa.py_buffer(results), pa.ipc.read_schema(pa.py_buffer(kind)))
         assert read.to_pydict() == {"_0": [0, 0], "_1": [None, 2]}
         assert failures is None
-        assert len(spent) == 2
+        assert len(times) == 2
 
     def test_only_the_rows_that_fail_fail(self) -> None:
         def doubled(values: pd.Series) -> pd.Series:
             return values.map(picky)
 
-        found = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(7), batch(1, 7, 3), batch(4))
-        assert [values for values, _ in found] == [[None], [2, None, 6], [8]]
-        assert [[*failures] for _, failures in found] == [[0], [1], []]
+        actual = self.run(doubled, PythonEvalType.SQL_SCALAR_PANDAS_UDF, batch(7), batch(1, 7, 3), batch(4))
+        assert [values for values, _ in actual] == [[None], [2, None, 6], [8]]
+        assert [[*failures] for _, failures in actual] == [[0], [1], []]
 
-    def test_an_exception_that_no_row_has_to_do_with_ends_the_worker_unless_it_is_to_go_on(self) -> None:
+    def test_an_exception_that_no_single_row_reproduces_ends_the_worker_only_with_must_fail(self) -> None:
         def alone(values: pd.Series) -> pd.Series:
             if len(values) > 1:
                 raise OSError("too many")
@@ -223,8 +223,8 @@ def test_a_function_is_loaded_once_per_process() -> None:
             return value
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    before = told("rows", PythonEvalType.SQL_BATCHED_UDF, Model(), LongType())
-    first, second = half(before), half(before)
+    before = spec_of("rows", PythonEvalType.SQL_BATCHED_UDF, Model(), LongType())
+    first, second = load_worker(before), load_worker(before)
     assert first(((1,),))[0] == second(((1,),))[0] == [[1]]
     from pyspark import worker
 
@@ -241,7 +241,7 @@ def test_several_plain_columns() -> None:
     output = StructType().add("w", StringType()).add("n", LongType())
     schema = pa.schema([("n", pa.int64()), ("w", pa.string())]).serialize().to_pybytes()
     kind = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
-    run = half(told("frames", kind, frames, output, alone=0, schema=schema))
-    ((made, failures, _),) = answers(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
-    assert made == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
+    run = load_worker(spec_of("frames", kind, frames, output, retries=0, schema=schema))
+    ((result, failures, _),) = replies(run, [(np.array([1, 2, 3]).tobytes(), ["ab", None, "ü"])], output.names)
+    assert result == [{"w": "ab", "n": 3}, {"w": None, "n": 2}, {"w": "ü", "n": 4}]
     assert failures == {}

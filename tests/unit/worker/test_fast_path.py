@@ -5,8 +5,8 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.types import LongType, StructType
 
-from tailrace.worker.series import verification
-from tailrace.worker.short_ways import Settled, with_replaced
+from tailrace.worker.fast_path import CachedConf, with_names_replaced
+from tailrace.worker.pandas_conversion import cached_verification
 
 DECLARED = StructType().add("id", LongType()).add("score", LongType())
 
@@ -16,14 +16,14 @@ def verify(frame: pd.DataFrame, verifier: Any) -> None:
 
 
 class TestVerification:
-    def test_frames_with_the_declared_columns_pass_however_often(self) -> None:
-        (verifier,) = verification().values()
+    def test_frames_with_the_declared_columns_pass_every_time(self) -> None:
+        (verifier,) = cached_verification().values()
         for _ in range(3):
             verify(pd.DataFrame({"id": [1], "score": [2]}), verifier)
             verify(pd.DataFrame({"score": [2], "id": [1]}), verifier)
 
-    def test_one_without_is_refused_each_time_also_after_one_that_passed(self) -> None:
-        (verifier,) = verification().values()
+    def test_a_frame_with_other_columns_fails_every_time(self) -> None:
+        (verifier,) = cached_verification().values()
         wrong = pd.DataFrame({"id": [1], "scored": [2]})
         for _ in range(2):
             verify(pd.DataFrame({"id": [1], "score": [2]}), verifier)
@@ -34,7 +34,7 @@ class TestVerification:
 
 
 class Conf:
-    """One like Spark's: properties that look it up, and a method."""
+    """A configuration like Spark's: properties and a method."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -48,8 +48,8 @@ class Conf:
         return key.upper()
 
 
-def made_with(runner_conf: Any) -> Any:
-    """As Spark's worker makes its functions."""
+def evaluator(runner_conf: Any) -> Any:
+    """Return a closure over the configuration, as Spark's worker does."""
 
     def func(what: str) -> str:
         def inner() -> str:
@@ -61,15 +61,15 @@ def made_with(runner_conf: Any) -> Any:
 
 
 class TestSettled:
-    def test_it_is_read_once_and_answers_like_the_other(self) -> None:
+    def test_it_reads_the_configuration_once_and_has_its_values(self) -> None:
         conf = Conf()
-        settled = Settled(conf)
-        assert (settled.timezone, settled.timezone, settled.get("a")) == ("UTC", "UTC", "A")
+        cached = CachedConf(conf)
+        assert (cached.timezone, cached.timezone, cached.get("a")) == ("UTC", "UTC", "A")
         assert conf.reads == 1
 
-    def test_a_copied_function_has_one(self) -> None:
+    def test_a_copied_function_reads_the_configuration_once(self) -> None:
         conf = Conf()
-        copied = with_replaced(made_with(conf), {"str": lambda what: f"<{what}>"})
+        copied = with_names_replaced(evaluator(conf), {"str": lambda what: f"<{what}>"})
         assert copied is not None
         assert [copied("one"), copied("two")] == ["<one> <UTC> UTC MORE", "<two> <UTC> UTC MORE"]
         assert conf.reads == 1

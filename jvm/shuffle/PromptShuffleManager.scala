@@ -4,7 +4,7 @@ import org.apache.spark.TaskContext
 import org.apache.spark.shuffle.{ShuffleHandle, ShuffleWriteMetricsReporter, ShuffleWriter}
 import org.apache.spark.shuffle.streaming.{StreamingShuffleManager, StreamingShuffleWriter}
 
-/** Spark's streaming shuffle with writers that send a row as soon as it is there, where rows come one by one. */
+/** Spark's streaming shuffle with a writer that sends single rows at once. */
 private[spark] class PromptShuffleManager extends StreamingShuffleManager {
   override def getWriter[K, V](
       handle: ShuffleHandle,
@@ -14,8 +14,10 @@ private[spark] class PromptShuffleManager extends StreamingShuffleManager {
 }
 
 /**
- * Spark's own writer keeps a row in its buffer until a timer of a millisecond or more comes round. This one sends what is
- * in the buffers before it awaits the next row, unless it has just done so: then rows come quickly, and gather.
+ * Sends the buffered rows before it waits for the next row.
+ *
+ * Spark's own writer buffers a row until its timer fires, after a millisecond or more. If this writer has just sent, rows
+ * arrive quickly, and it buffers them.
  */
 private[tailrace] class PromptShuffleWriter[K, V](handle: ShuffleHandle, mapId: Long, context: TaskContext)
     extends StreamingShuffleWriter[K, V](handle, mapId, context) {
@@ -38,6 +40,6 @@ private[tailrace] class PromptShuffleWriter[K, V](handle: ShuffleHandle, mapId: 
 
 private[tailrace] object PromptShuffleWriter {
 
-  /** Rows that come closer together than this share a message, as with Spark's own timer. */
+  /** Rows that arrive within this interval share a message, as with Spark's own timer. */
   private val IntervalNs = 500000L
 }

@@ -5,12 +5,12 @@ import java.util.concurrent.TimeoutException
 import org.apache.spark.SparkContext
 import org.apache.spark.scheduler.SparkListener
 
-/** Hears of tasks from when it is opened until it is closed. */
-abstract class TaskWatch(context: SparkContext) extends SparkListener {
+/** A Spark listener that is registered between `open` and `close`. */
+abstract class TaskListener(context: SparkContext) extends SparkListener {
 
   def open(): Unit = context.addSparkListener(this)
 
-  /** Wait until everything that has happened so far is heard. */
+  /** Wait until Spark has delivered all events so far. */
   def settle(timeoutMs: Long): Unit =
     try context.listenerBus.waitUntilEmpty(timeoutMs)
     catch { case _: TimeoutException => }
