@@ -23,9 +23,9 @@ from tailrace.toolchain import (
     find_java,
     jar_paths,
     jar_status,
-    mend_jars,
     package_engine,
     pyspark_version,
+    repair_jars,
 )
 from tailrace.toolchain.ivy import Progress
 from tailrace.version import VERSION
@@ -57,7 +57,7 @@ def mend(announce: Callable[[str], None], progress: Progress) -> None:
     from tailrace.spark_session import write_spark_archive
 
     java = ensure_java(announce)
-    mend_jars(java, announce, progress)
+    repair_jars(java, announce, progress)
     ensure_engine(java, jar_paths("connector"), announce)
     for write in (write_broker_archive, write_spark_archive):
         # Without it every start takes longer; the archive's own line says why it is missing.

@@ -33,9 +33,9 @@ from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import ClassArchive, Java, ensure_jars, ensure_java, jar_paths, state_dir
+from tailrace.toolchain.directories import make_private
+from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.jars import Announce
-from tailrace.toolchain.leash import LeashedProcess
-from tailrace.toolchain.places import make_private
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
@@ -68,7 +68,7 @@ class BrokerRecord:
 class Broker:
     """A broker that this program started and that ends with it; use it as a context manager."""
 
-    def __init__(self, record: BrokerRecord, process: LeashedProcess) -> None:
+    def __init__(self, record: BrokerRecord, process: GuardedProcess) -> None:
         self.record = record
         self._process = process
 
@@ -120,7 +120,7 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | Non
             # Read through a handle of our own: the guard removes the folder, this file included, when the broker ends.
             with files.output.open("wb") as output:
                 reader = files.output.open("rb")
-                process = LeashedProcess(command, output=output, grace_s=2.0, remove=removed, keep_open=[lock])
+                process = GuardedProcess(command, output=output, grace_s=2.0, remove=removed, keep_open=[lock])
             record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
             _write_record(record)
         with reader:

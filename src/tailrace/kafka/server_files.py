@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.errors import BrokerStartFailed
 from tailrace.kafka.ports import LOOPBACK
-from tailrace.toolchain.places import make_private
+from tailrace.toolchain.directories import make_private
 
 _LOGGING = """\
 rootLogger.level = WARN
