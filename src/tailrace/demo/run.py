@@ -7,7 +7,7 @@ from pathlib import Path
 from tailrace.bench.screen import Screen
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import counted
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
@@ -42,7 +42,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     screen.say("Starting a Kafka broker of its own ...")
-    with own_broker(screen.say) as broker:
+    with temporary_broker(screen.say) as broker:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)
         screen.say(

@@ -13,7 +13,7 @@ from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicM
 from tailrace.kafka.client import client_identity, java_client_options
 from tailrace.kafka.failures import Cause, broker_error, java_cause
 from tailrace.kafka.rights import Rights
-from tailrace.kafka.topics import topic_unseen
+from tailrace.kafka.topics import topic_not_visible
 
 _DEEPEST = 20
 """How many causes of an exception are looked at."""
@@ -34,7 +34,7 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
             answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
             return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
     except NotAuthorized as unseen:
-        raise topic_unseen(topics, client_identity(options)) from unseen
+        raise topic_not_visible(topics, client_identity(options)) from unseen
 
 
 def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, Rights]:
