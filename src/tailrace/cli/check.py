@@ -45,7 +45,7 @@ def check(
     from tailrace.prepare.check import check_pipeline
     from tailrace.prepare.loader import load_pipeline
     from tailrace.prepare.options import RunOptions
-    from tailrace.spark_session import start_jvm_ahead
+    from tailrace.spark_session import prelaunch_jvm
 
     try:
         options = RunOptions(
@@ -57,7 +57,7 @@ def check(
             master,
             settings_of(conf or [], shuffle_partitions),
         )
-        start_jvm_ahead(options.conf, options.master)
+        prelaunch_jvm(options.conf, options.master)
         pipeline = load_pipeline(file)
         with console().status(f"Checking {pipeline.name} ..."):
             report = check_pipeline(pipeline, options, say)

@@ -86,7 +86,7 @@ def run(
     from tailrace.prepare.options import run_options
     from tailrace.running.signals import stop_on_signals
     from tailrace.running.start import start_pipeline
-    from tailrace.spark_session import start_jvm_ahead
+    from tailrace.spark_session import prelaunch_jvm
 
     options = run_options(
         str(mode),
@@ -100,7 +100,7 @@ def run(
         starved=str(starved),
         python_timeout=python_timeout,
     )
-    start_jvm_ahead(options.conf, options.master)
+    prelaunch_jvm(options.conf, options.master)
     pipeline = load_pipeline(file)
     with console().status(f"Starting {pipeline.name} ..."):
         running = start_pipeline(pipeline, options, say)

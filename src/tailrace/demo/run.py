@@ -13,7 +13,7 @@ from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
 from tailrace.prepare.loader import load_pipeline
 from tailrace.prepare.options import RunOptions
-from tailrace.spark_session import lend_context, unlent_session
+from tailrace.spark_session import pin_context, replaceable_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
 TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-batch"}
@@ -51,14 +51,14 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
         screen.done(TITLES["floor"], results["floor"].as_json())
-        spark = unlent_session(
+        spark = replaceable_session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
             conf={"spark.ui.enabled": "false"},
             announce=screen.say,
             archives=False,  # not beside what is measured
         )
-        lend_context()
+        pin_context()
         try:
             for mode in (Mode.REALTIME, Mode.MICROBATCH):
                 lane = str(mode)

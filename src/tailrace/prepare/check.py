@@ -42,7 +42,7 @@ from tailrace.prepare.options import DEFAULT_TRIGGER_EVERY, RunOptions, run_opti
 from tailrace.prepare.pipeline_topics import PipelineTopics, total_partitions
 from tailrace.prepare.query_session import query_session, refuse_connect, spark_for
 from tailrace.prepare.sources import QueryTopics, query_topics, require_groups
-from tailrace.spark_session import start_jvm_ahead
+from tailrace.spark_session import prelaunch_jvm
 
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
@@ -98,7 +98,7 @@ def check_pipeline(
     """Check a pipeline."""
     beforehand = Beforehand()
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
-    start_jvm_ahead(options.conf, options.master)
+    prelaunch_jvm(options.conf, options.master)
     topics = PipelineTopics(pipeline, servers)
     beforehand.ask(topics.require_sink)
     sources = None if beforehand.silent else beforehand.ask(topics.sources)

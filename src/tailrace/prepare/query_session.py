@@ -13,7 +13,7 @@ from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_jvm import is_local
-from tailrace.spark_session import has_context, is_unlent, require_engine, unlent_session, user_settings
+from tailrace.spark_session import has_context, is_replaceable, replaceable_session, require_engine, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
 _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -30,15 +30,15 @@ def spark_for(
     A session that the program holds already is never rebuilt: DataFrames made from it would die with it.
     """
     if has_context():
-        mine = is_unlent() and options.master is None
-        return unlent_session(master=options.master), mine
+        mine = is_replaceable() and options.master is None
+        return replaceable_session(master=options.master), mine
     _refuse_connect_mode()
     if options.master is not None or "spark.master" in user_settings(options.conf):
-        return unlent_session(master=options.master, conf=options.conf, announce=announce), False
+        return replaceable_session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have one shuffle at most: a guess that is right for them spares starting twice.
     guess = max((partitions or 0) + _asked_partitions(options, partitions or 0), 4)
     cores = cores_for(guess, user_settings(options.conf))
-    return unlent_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
+    return replaceable_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
 
 
 def _asked_partitions(options: RunOptions, otherwise: int) -> int:
@@ -50,7 +50,7 @@ def rebuilt(spark: SparkSession, slots: Slots) -> SparkSession:
     """The same session with as many slots as the query needs; nobody else has it yet."""
     kept = {key: value for key, value in spark.sparkContext.getConf().getAll() if _is_kept(key)}
     spark.stop()
-    return unlent_session(conf=kept | {"spark.master": f"local[{cores_for(slots.required, kept)}]"})
+    return replaceable_session(conf=kept | {"spark.master": f"local[{cores_for(slots.required, kept)}]"})
 
 
 def _is_kept(key: str) -> bool:

@@ -43,7 +43,7 @@ from tailrace.running.confirm import confirm
 from tailrace.running.query import RunningQuery, jvm_ended
 from tailrace.running.signals import defer_signals
 from tailrace.running.visible_records import visible_records
-from tailrace.spark_session import lend_context, start_jvm_ahead
+from tailrace.spark_session import pin_context, prelaunch_jvm
 
 
 def start(  # noqa: PLR0913 - one argument per choice of a user's
@@ -127,7 +127,7 @@ def start_pipeline(
             meant to be there.
     """
     servers = resolve_bootstrap_servers(options.bootstrap_servers)
-    start_jvm_ahead(options.conf, options.master)
+    prelaunch_jvm(options.conf, options.master)
     if options.once:
         pipeline = from_the_beginning(pipeline)
     topics = PipelineTopics(pipeline, servers)
@@ -243,7 +243,7 @@ def _start(
         with defer_signals():
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(candidate, options, leased, report))
-        lend_context()  # stopping it would stop the query
+        pin_context()  # stopping it would stop the query
         running.lost_lineage = candidate.lost_lineage
         running.sink_topic = query.sink.options.get("topic", "") if query.sink is not None else ""
         if query.realtime and options.once:
