@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.demo.fraud import pipeline as fraud
 from tailrace.demo.lanes import payments_plan, pipeline_lane
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import end_session, session
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2000)
     options = parser.parse_args()
     rounds: dict[str, list[dict[str, Any]]] = {"on": [], "off": []}
-    with own_broker(print) as broker:
+    with temporary_broker(print) as broker:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate, options.seconds, options.warmup)
         session("bench-lineage", master=f"local[{PARTITIONS}]", conf={"spark.ui.enabled": "false"})

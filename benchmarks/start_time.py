@@ -24,7 +24,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import ClientConfig, create_topic
 
@@ -69,7 +69,7 @@ def main() -> None:
         "runs": options.runs,
         "mode": options.mode,
     }
-    with own_broker(print) as broker, tempfile.TemporaryDirectory() as folder:
+    with temporary_broker(print) as broker, tempfile.TemporaryDirectory() as folder:
         client = plain_client(broker.bootstrap_servers)
         if options.parts != "first":
             report["first_output_s"] = _first_outputs(options, installations, client, Path(folder))

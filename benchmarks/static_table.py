@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import create_topic
 from tailrace.spark_session import end_session
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--checkpoints", type=int, default=5)
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
-    with own_broker(print) as broker:
+    with temporary_broker(print) as broker:
         config = plain_client(broker.bootstrap_servers)
         for topic in ("payments", "out"):
             create_topic(config, topic, 2)

@@ -1,4 +1,4 @@
-"""What this machine has of what Tailrace needs: found, missing, and how to get it."""
+"""Check what Tailrace needs on this machine: what is present, what is missing, how to get it."""
 
 import contextlib
 import os
@@ -23,9 +23,9 @@ from tailrace.toolchain import (
     find_java,
     jar_paths,
     jar_status,
-    mend_jars,
     package_engine,
     pyspark_version,
+    repair_jars,
 )
 from tailrace.toolchain.ivy import Progress
 from tailrace.version import VERSION
@@ -33,34 +33,34 @@ from tailrace.version import VERSION
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
     needed: bool
-    """Whether nothing runs without it."""
+    """Whether Tailrace cannot run without it."""
     found: str
     fix: str = ""
 
     def as_json(self) -> dict[str, str | bool]:
-        """For ``--json``."""
+        """Return the finding for ``--json``."""
         return asdict(self)
 
 
 def examine(bootstrap_servers: str | None) -> list[Finding]:
-    """Look at everything; nothing is changed."""
+    """Run all checks; change nothing."""
     return [_python(), _pyspark(), _java(), *_jars(), _engine(), *_archives(), _cores(), _broker(bootstrap_servers)]
 
 
-def mend(announce: Callable[[str], None], progress: Progress) -> None:
-    """Obtain what can be obtained: Java, every jar that is missing or corrupt, the engine, the class archives."""
+def repair(announce: Callable[[str], None], progress: Progress) -> None:
+    """Provide what is missing: Java, missing and corrupt jars, the engine, the class archives."""
     from tailrace.spark_session import write_spark_archive
 
     java = ensure_java(announce)
-    mend_jars(java, announce, progress)
+    repair_jars(java, announce, progress)
     ensure_engine(java, jar_paths("connector"), announce)
     for write in (write_broker_archive, write_spark_archive):
-        # Without it every start takes longer; the archive's own line says why it is missing.
+        # Without an archive starts are only slower, and a later check reports why it is missing.
         with contextlib.suppress(ArchiveNotWrittenError):
             write(announce)
 
@@ -97,8 +97,8 @@ def _java() -> Finding:
             "Java",
             ok=False,
             needed=True,
-            found="none of version 17, 21 or 25",
-            fix="tailrace doctor --fix obtains one for this user, without root",
+            found="no Java 17, 21 or 25",
+            fix="download one, without root: tailrace doctor --fix",
         )
     return Finding("Java", ok=True, needed=True, found=f"{java.version}, {java.home} ({java.origin})")
 
@@ -115,9 +115,9 @@ def _jars() -> list[Finding]:
 
 
 def _jar_set(title: str, set_name: str, main_artifact: str, states: list[JarState]) -> Finding:
-    ours = [state for state in states if state.jar.set_name == set_name]
-    bad = [state for state in ours if state.state != "present"]
-    main = next(state.jar for state in ours if state.jar.artifact == main_artifact)
+    jars = [state for state in states if state.jar.set_name == set_name]
+    bad = [state for state in jars if state.state != "present"]
+    main = next(state.jar for state in jars if state.jar.artifact == main_artifact)
     if bad:
         first = f"{bad[0].jar.coordinate} is {bad[0].state}"
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -126,7 +126,7 @@ def _jar_set(title: str, set_name: str, main_artifact: str, states: list[JarStat
         title,
         ok=True,
         needed=True,
-        found=f"{len(ours)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
+        found=f"{len(jars)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
     )
 
 
@@ -138,7 +138,7 @@ def _engine() -> Finding:
             ok=False,
             needed=True,
             found=f"not built from the sources in {engine.sources}",
-            fix="tailrace doctor --fix, or simply the next run, builds it",
+            fix="build it: tailrace doctor --fix; the next run also builds it",
         )
     if not engine.jar.is_file():
         return Finding(
@@ -146,7 +146,7 @@ def _engine() -> Finding:
             ok=False,
             needed=True,
             found=f"{engine.jar} is missing",
-            fix="install Tailrace again: pip install --force-reinstall --no-deps tailrace",
+            fix="reinstall Tailrace: pip install --force-reinstall --no-deps tailrace",
         )
     return Finding("Engine", ok=True, needed=True, found=f"{VERSION}, {engine.jar}")
 
@@ -159,13 +159,13 @@ def _archives() -> list[Finding]:
         java = find_java()
         if java is None:
             return []
-        spark = _archive("Spark classes", spark_archive(java))
+        spark = _archive("Spark classes", spark_archive(java, jar_paths("connector")))
         if spark.ok and not uses_archive():
-            why = "archived but not used, so starts are slower: spark.jars or another setting adds to the class path"
+            why = "archived but not used, so starts are slower: a setting such as spark.jars changes the class path"
             spark = Finding(spark.name, ok=False, needed=False, found=why)
         return [spark, _archive("Kafka classes", broker_archive(java))]
     except TailraceError:
-        return []  # a jar is missing, as a line above says
+        return []  # the check of the jars reports it
 
 
 def _archive(title: str, archive: ClassArchive) -> Finding:
@@ -178,7 +178,7 @@ def _archive(title: str, archive: ClassArchive) -> Finding:
         ok=False,
         needed=False,
         found="not archived yet, so starts are slower",
-        fix="tailrace doctor --fix, or simply the next run, archives them",
+        fix="archive them: tailrace doctor --fix; the next run also archives them",
     )
 
 
@@ -189,7 +189,7 @@ def _cores() -> Finding:
         ok=cores >= 2,
         needed=False,
         found=str(cores),
-        fix="" if cores >= 2 else "real time runs on one core, with longer tails",
+        fix="" if cores >= 2 else "real time also runs on one core, but with higher tail latency",
     )
 
 

@@ -1,7 +1,7 @@
-"""Every error that Tailrace raises, and how it speaks.
+"""Every error that Tailrace raises.
 
-An error says what happened to the user's pipeline in one sentence, why, and the way out. Its class is the
-contract (catch it, test for it); its ``code`` is what a log search finds; its wording may improve at any time.
+An error says what happened, why, and how to fix it. Its class is the contract: catch it, test for it. Its ``code`` is
+stable for log searches. Its wording may change at any time.
 
 * TailraceError
   x ToolchainError          the machine lacks something
@@ -18,7 +18,7 @@ contract (catch it, test for it); its ``code`` is what a log search finds; its w
     + PipelineNotFound      + SchemaInvalid       + SchemaMismatch
     + ColumnMissing         + OptionRefused       + DurationInvalid
     + UserCodeFailed
-  x SettingRefused          a Spark setting of the user's that cannot work
+  x SettingRefused          a Spark setting that cannot work
   x SlotsMissing            more tasks at once than task slots
   x CheckpointError         the checkpoint folder
     + CheckpointUnwritable  + CheckpointInUse     + CheckpointForeign
@@ -35,15 +35,15 @@ from typing import ClassVar
 
 
 class TailraceError(Exception):
-    """The root: one sentence about what happened, why, and the way out.
+    """The root of all errors: what happened, why, and how to fix it.
 
-    ``detail`` keeps what only ``--verbose`` shows, such as a stack trace.
+    ``detail`` contains what only ``--verbose`` shows, such as a stack trace.
     """
 
     code: str = "TAILRACE_ERROR"
-    """The class's own; where a check refuses a query, that of its finding."""
+    """The code of the class; if a check refuses a query, the code of its finding."""
     exit_code: ClassVar[int] = 1
-    """1: the pipeline was refused or failed. 2: the command could not be carried out as given."""
+    """1: the pipeline was refused or failed. 2: the command is invalid or its environment is incomplete."""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "", detail: str = "") -> None:
         super().__init__(what)
@@ -74,37 +74,37 @@ class ToolchainError(TailraceError):
 
 
 class JavaMissing(ToolchainError):
-    """No usable Java was found and none could be obtained."""
+    """This machine has no usable Java, and the download failed."""
 
     code = "JAVA_MISSING"
 
 
 class JavaUnusable(ToolchainError):
-    """The Java that the user named does not run, or is of a version that Spark cannot use."""
+    """The configured Java does not run, or Spark does not support its version."""
 
     code = "JAVA_UNUSABLE"
 
 
 class JarMissing(ToolchainError):
-    """A jar is not in the cache and could not be fetched."""
+    """A jar is not in the cache, and its download failed."""
 
     code = "JAR_MISSING"
 
 
 class JarCorrupt(ToolchainError):
-    """A jar's content is not what the lock file says."""
+    """A jar's checksum differs from the lock file."""
 
     code = "JAR_CORRUPT"
 
 
 class JarLockInvalid(ToolchainError):
-    """The jar lock file itself cannot be read."""
+    """The jar lock file is unreadable or invalid."""
 
     code = "JAR_LOCK_INVALID"
 
 
 class VersionUnsupported(ToolchainError):
-    """The installed PySpark is not one that Tailrace has been tested with."""
+    """Tailrace does not support the installed PySpark version."""
 
     code = "VERSION_UNSUPPORTED"
 
@@ -147,7 +147,7 @@ class TlsFailed(KafkaError):
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker did not accept the login of the pipeline's source or sink."""
+    """The broker refused the login of the pipeline's source or sink."""
 
     code = "AUTHENTICATION_FAILED"
 
@@ -159,19 +159,19 @@ class NotAuthorized(KafkaError):
 
 
 class BrokerStartFailed(KafkaError):
-    """The development broker ended, or was not ready in time."""
+    """The development broker ended during its start, or was not ready in time."""
 
     code = "BROKER_START_FAILED"
 
 
 class BrokerNotRunning(KafkaError):
-    """No development broker of that name is running."""
+    """No development broker with this name is running."""
 
     code = "BROKER_NOT_RUNNING"
 
 
 class BrokerAlreadyRunning(KafkaError):
-    """A development broker of that name is running with other settings than the ones asked for."""
+    """A development broker with this name is running with other settings."""
 
     code = "BROKER_ALREADY_RUNNING"
 
@@ -183,7 +183,7 @@ class BrokerUnnamed(KafkaError):
 
 
 class PortTaken(KafkaError):
-    """Another process listens on a port that the broker was asked to use."""
+    """Another process listens on the port that the broker should use."""
 
     code = "PORT_TAKEN"
 
@@ -195,7 +195,7 @@ class TopicMissing(KafkaError):
 
 
 class TopicExists(KafkaError):
-    """A topic that was to be made exists already, with other partitions."""
+    """The topic to create exists with another number of partitions."""
 
     code = "TOPIC_EXISTS"
 
@@ -207,14 +207,14 @@ class DefinitionError(TailraceError):
 
 
 class PipelineNotFound(DefinitionError):
-    """The file or module that was named holds no such pipeline."""
+    """The given file or module has no such pipeline."""
 
     code = "PIPELINE_NOT_FOUND"
     exit_code = 2
 
 
 class SchemaInvalid(DefinitionError):
-    """The schema of a source cannot be understood."""
+    """The schema of a source is invalid."""
 
     code = "SCHEMA_INVALID"
 
@@ -239,7 +239,7 @@ class OptionRefused(DefinitionError):
 
 
 class DurationInvalid(DefinitionError):
-    """A duration cannot be understood, or is outside what Spark accepts."""
+    """A duration is invalid, or outside the range that Spark accepts."""
 
     code = "DURATION_INVALID"
     exit_code = 2
@@ -252,7 +252,7 @@ class UserCodeFailed(DefinitionError):
 
 
 class SettingRefused(TailraceError):
-    """A Spark setting that the user chose cannot work with what was asked for."""
+    """A Spark setting of the user cannot work with this query."""
 
     code = "SETTING_REFUSED"
     exit_code = 2
@@ -271,13 +271,13 @@ class CheckpointError(TailraceError):
 
 
 class CheckpointUnwritable(CheckpointError):
-    """The checkpoint folder cannot be made or written."""
+    """The checkpoint folder cannot be created or written."""
 
     code = "CHECKPOINT_UNWRITABLE"
 
 
 class CheckpointInUse(CheckpointError):
-    """Another process runs a query on this checkpoint."""
+    """Another process uses this checkpoint."""
 
     code = "CHECKPOINT_IN_USE"
 
@@ -295,7 +295,7 @@ class CheckpointFormatOld(CheckpointError):
 
 
 class CheckpointOutgrown(CheckpointError):
-    """The query has changed so much that it cannot go on from what the checkpoint holds."""
+    """The query has changed too much to continue from its checkpoint."""
 
     code = "CHECKPOINT_OUTGROWN"
 
@@ -313,13 +313,13 @@ class QueryFailed(TailraceError):
 
 
 class RecordMalformed(QueryFailed):
-    """A record could not be read, and the pipeline is to end at the first such record."""
+    """A record could not be read, and the pipeline has ``malformed='fail'``."""
 
     code = "RECORD_MALFORMED"
 
 
 class RecordTooLarge(QueryFailed):
-    """A result is larger than the producer sends or the sink topic takes."""
+    """A result is larger than the producer or the sink topic accepts."""
 
     code = "RECORD_TOO_LARGE"
 
@@ -337,7 +337,7 @@ class PartitionsStarved(QueryFailed):
 
 
 class MeasurementFailed(TailraceError):
-    """A load generator or a latency probe could not do its work, so there is no figure to trust."""
+    """A load generator or a latency probe failed, so there is no valid measurement."""
 
     code = "MEASUREMENT_FAILED"
 

@@ -1,6 +1,6 @@
-"""What a user writes down: where records come from, what happens to them, where they go.
+"""Pipeline definitions: the source of the records, the function and the sink.
 
-Definitions are plain frozen data. Making one starts nothing, needs no Spark and asks no broker.
+Definitions are plain frozen data. Creating one starts nothing and needs neither Spark nor a broker.
 """
 
 import json
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLICIES = ("dead-letter", "fail", "drop")
 PYTHON_ERRORS = ("fail", "dead-letter")
 RESERVED_PREFIX = "__tailrace_"
-"""Columns that begin so are Tailrace's own."""
+"""Columns with this prefix are reserved for Tailrace."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -261,7 +261,7 @@ class Pipeline:
         self._require_types()
         if self.malformed not in POLICIES:
             raise DefinitionError(
-                f"pipeline {self.name!r}: malformed={self.malformed!r} is nothing that can be done with a record",
+                f"pipeline {self.name!r}: invalid malformed={self.malformed!r}",
                 fix=f"use one of {', '.join(POLICIES)}",
             )
         self._require_python_errors()
@@ -305,7 +305,7 @@ class Pipeline:
     def _require_python_errors(self) -> None:
         if self.python_errors not in PYTHON_ERRORS:
             raise DefinitionError(
-                f"pipeline {self.name!r}: python_errors={self.python_errors!r} is nothing that can be done",
+                f"pipeline {self.name!r}: invalid python_errors={self.python_errors!r}",
                 fix=f"use one of {', '.join(PYTHON_ERRORS)}",
             )
         if self.python_errors == "dead-letter" and not self.lineage:

@@ -1,4 +1,4 @@
-"""Spark's JVM: launched from a class archive, with its own log, ahead of its use where possible; and its end."""
+"""Start and stop Spark's JVM: with a class archive, its own log file, and before its first use if possible."""
 
 import contextlib
 import fcntl
@@ -7,7 +7,8 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,6 @@ from tailrace.errors import JarCorrupt, JarMissing, JavaUnusable
 from tailrace.toolchain import (
     ClassArchive,
     Java,
-    ensure_java,
     find_java,
     jar_paths,
     package_engine,
@@ -31,28 +31,28 @@ from tailrace.toolchain import (
 
 LOOPBACK = "127.0.0.1"
 KEPT_LOGS = 10
-"""How many logs of ended sessions stay, besides those of live ones."""
+"""How many logs of ended sessions to keep."""
 _SLOW_CLASSES = (
     "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$",
     "org.apache.spark.sql.ml.InternalFunctionRegistration$",
     "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
     "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$",
 )
-"""Their static initialisers take two seconds of a session's start on a small machine."""
+"""On a small machine, their static initialisers take two seconds of a session's start."""
 
 
 def log_file() -> Path:
-    """Where Spark's JVM of this process writes what would otherwise fill the terminal."""
+    """Return the log file of this process's JVM, which would otherwise write to the terminal."""
     return state_dir() / "logs" / f"spark-{os.getpid()}.log"
 
 
-class JvmAhead:
-    """A JVM that is started in a thread while the program does something else."""
+class PrelaunchedJvm:
+    """A JVM that starts in a thread while the program does other work."""
 
-    def __init__(self, wanted: Mapping[str, str], make_conf: Callable[[], SparkConf]) -> None:
-        self.wanted = dict(wanted)
-        self._make_conf = make_conf
-        self._environment = _read_at_launch()
+    def __init__(self, settings: Mapping[str, str], launch: Callable[[], Any]) -> None:
+        self.settings = dict(settings)
+        self._launch = launch
+        self._environment = _launch_variables()
         self._gateway: Any = None
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="Spark's JVM", daemon=True)
@@ -60,34 +60,34 @@ class JvmAhead:
 
     def _run(self) -> None:
         try:
-            self._gateway = launch_jvm(self._make_conf())
-        except BaseException as failed:  # noqa: BLE001 - raised where the JVM is asked for
+            self._gateway = self._launch()
+        except BaseException as failed:  # noqa: BLE001 - gateway() raises it
             self._failed = failed
 
     def gateway(self) -> Any:
-        """Wait until the JVM runs and return its gateway, or raise why it does not run."""
+        """Wait until the JVM runs and return its gateway, or raise the error of its start."""
         self._thread.join()
         if self._failed is not None:
             raise self._failed
         return self._gateway
 
-    def serves(self, wanted: Mapping[str, str]) -> bool:
-        """Whether a context with these settings can run in it: some are fixed when a JVM starts."""
-        keys = {*wanted, *self.wanted}
+    def can_run(self, settings: Mapping[str, str]) -> bool:
+        """Return whether a context with these settings can use this JVM: some settings are fixed at its start."""
+        keys = {*settings, *self.settings}
         return (
-            is_local(wanted) == is_local(self.wanted)
-            and all(wanted.get(key) == self.wanted.get(key) for key in keys if not _is_set_later(key))
-            and _read_at_launch() == self._environment  # the user's file may have set some of it
+            is_local(settings) == is_local(self.settings)
+            and all(settings.get(key) == self.settings.get(key) for key in keys if not _is_set_later(key))
+            and _launch_variables() == self._environment  # the user's file may have changed it
         )
 
 
 def is_local(settings: Mapping[str, str]) -> bool:
-    """Whether driver and executors share this machine and process."""
+    """Return whether Spark runs in local mode."""
     return settings.get("spark.master", "local").startswith("local")
 
 
-def _read_at_launch() -> dict[str, str]:
-    """What the launch of a JVM reads from the environment."""
+def _launch_variables() -> dict[str, str]:
+    """Return the environment variables that the launch of a JVM reads."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -99,8 +99,8 @@ def _is_set_later(key: str) -> bool:
     return key in ("spark.master", "spark.app.name") or key.startswith("spark.sql.")
 
 
-def is_set_up() -> bool:
-    """Whether Java, jars and engine are there, so that nothing has to be obtained or built."""
+def is_toolchain_ready() -> bool:
+    """Return whether Java, jars and engine are present, so that nothing must be downloaded or built."""
     if find_java() is None or package_engine().needs_building():
         return False
     try:
@@ -110,28 +110,59 @@ def is_set_up() -> bool:
     return True
 
 
-def launch_jvm(conf: SparkConf) -> Any:
-    """Start Spark's JVM, its own words going to a log file instead of the terminal."""
-    java = ensure_java(lambda _: None)
-    archive = spark_archive(java)
+@dataclass(frozen=True)
+class Launch:
+    """What a JVM is started with.
+
+    Attributes:
+        java: The Java to run.
+        connector: The jars of the Kafka connector.
+        engine: The engine jar.
+        conf: The settings of the Spark context.
+    """
+
+    java: Java
+    connector: Sequence[Path]
+    engine: Path
+    conf: SparkConf
+
+    @property
+    def archive(self) -> ClassArchive:
+        """The class archive for this JVM."""
+        return spark_archive(self.java, self.connector)
+
+    @property
+    def has_user_jars(self) -> bool:
+        """Whether the user chose jars or class path entries, which Tailrace's class path could hide or reorder."""
+        chosen = ("spark.jars.packages", "spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
+        own = {*map(str, self.connector), str(self.engine)}
+        return (
+            "SPARK_DIST_CLASSPATH" in os.environ
+            or any(self.conf.contains(key) for key in chosen)
+            or not set(str(self.conf.get("spark.jars", "")).split(",")) <= own
+        )
+
+
+def launch_jvm(launch: Launch) -> Any:
+    """Start Spark's JVM with a log file for its output, and return its gateway."""
     path = log_file()
     with _open_log(path) as log:
-        streams = _LaunchArguments({"stderr": log}, _launch_environment(java, archive, conf))
+        arguments = _LaunchArguments({"stderr": log}, _launch_environment(launch))
         try:
             with _without_jars_flag():
-                return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+                return launch_gateway(launch.conf, arguments)  # type: ignore[no-untyped-call]
         except PySparkException as failed:
             lines = path.read_text(errors="replace").strip().splitlines()
             raise JavaUnusable(
-                "Spark's JVM ended while it started",
-                why=lines[-1] if lines else "it said nothing",
-                fix="tailrace doctor shows which Java is used",
+                "Spark's JVM ended during its start",
+                why=lines[-1] if lines else "it printed nothing",
+                fix="check which Java is used: tailrace doctor",
                 detail="\n".join(lines),
             ) from failed
 
 
 class _LaunchArguments(dict[str, Any]):
-    """Arguments for the JVM's process. PySpark replaces the environment among them: ours is added to that."""
+    """Process arguments of the JVM. PySpark overwrites ``env``; this class adds Tailrace's variables to it."""
 
     def __init__(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         super().__init__(arguments)
@@ -141,57 +172,45 @@ class _LaunchArguments(dict[str, Any]):
         super().__setitem__(name, {**value, **self._environment} if name == "env" else value)
 
 
-def _launch_environment(java: Java, archive: ClassArchive, conf: SparkConf) -> dict[str, str]:
-    """The variables that Spark's scripts and its launcher read."""
+def _launch_environment(launch: Launch) -> dict[str, str]:
+    """Return the variables for Spark's scripts and its launcher."""
     environment = {
-        "JAVA_HOME": str(java.home),
-        # The launcher lives for a moment, to put a command line together.
+        "JAVA_HOME": str(launch.java.home),
+        # The launcher runs only for a moment, to build a command line.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
-    if is_local(dict(conf.getAll())):
+    if is_local(dict(launch.conf.getAll())):
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", LOOPBACK)
-    if has_own_jars(conf):
+    if launch.has_user_jars:
         return environment
-    environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jar_paths("connector")))
-    options = [*map(shlex.quote, archive.options()), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, launch.connector))
+    options = [*map(shlex.quote, launch.archive.options()), os.environ.get("SPARK_SUBMIT_OPTS", "")]
     environment["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
     return environment
 
 
-def has_own_jars(conf: SparkConf) -> bool:
-    """Whether the user chose jars or class path entries, which ours on the class path might hide or shift."""
-    chosen = ("spark.jars.packages", "spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
-    ours = {*map(str, jar_paths("connector")), str(package_engine().jar)}
-    return (
-        "SPARK_DIST_CLASSPATH" in os.environ
-        or any(conf.contains(key) for key in chosen)
-        or not set(str(conf.get("spark.jars", "")).split(",")) <= ours
-    )
-
-
-def spark_archive(java: Java) -> ClassArchive:
-    """The archive of the classes that a driver loads, on that Java."""
-    own = sorted(pyspark_jars_dir().glob("*.jar"))
+def spark_archive(java: Java, connector: Sequence[Path]) -> ClassArchive:
+    """Return the class archive for a Spark driver on this Java."""
+    pyspark_jars = sorted(pyspark_jars_dir().glob("*.jar"))
     variables = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
     settings = tuple(f"{name}={os.environ.get(name, '')}" for name in variables)
-    return ClassArchive("spark", java, (*own, *jar_paths("connector")), settings)
+    return ClassArchive("spark", java, (*pyspark_jars, *connector), settings)
 
 
-def keep_classes(gateway: Any) -> None:
-    """Write the class archive beside the first session that has none."""
-    archive = spark_archive(ensure_java(lambda _: None))
+def write_archive_in_background(gateway: Any, archive: ClassArchive) -> None:
+    """Write the class archive of a running JVM in the background, unless it exists."""
     if not archive.is_written and not archive.refusal:
         archive.write_in_background(class_path_of(gateway))
 
 
 def class_path_of(gateway: Any) -> str:
-    """Return the class path of a running JVM, wildcards resolved."""
+    """Return the class path of a running JVM, with wildcards resolved."""
     return str(gateway.jvm.java.lang.System.getProperty("java.class.path"))
 
 
-def load_sql(gateway: Any) -> None:
-    """Initialise what takes longest of Spark SQL while the context starts, which needs none of it."""
-    with contextlib.suppress(Py4JError, OSError):  # loaded a moment later by the session itself
+def preload_sql_classes(gateway: Any) -> None:
+    """Initialise the slowest classes of Spark SQL while the context starts."""
+    with contextlib.suppress(Py4JError, OSError):  # the session loads them later anyway
         loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
         for name in _SLOW_CLASSES:
             gateway.jvm.java.lang.Class.forName(name, True, loader)
@@ -199,7 +218,7 @@ def load_sql(gateway: Any) -> None:
 
 @contextlib.contextmanager
 def _without_jars_flag() -> Iterator[None]:
-    """Remove ``--jars`` from PYSPARK_SUBMIT_ARGS for a moment: it would hide ``spark.jars``, which has them, too."""
+    """Remove ``--jars`` from PYSPARK_SUBMIT_ARGS for a moment: it would hide ``spark.jars``, which includes them."""
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     if before is None:
         yield
@@ -212,9 +231,9 @@ def _without_jars_flag() -> Iterator[None]:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """Open a fresh log and remove the oldest ones.
+    """Open a new log and remove the oldest ones.
 
-    The JVM inherits the log as its standard error, and with it the lock, which it holds for as long as it lives.
+    The JVM inherits the log as its standard error, together with the lock, and holds the lock while it runs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.open("wb")
@@ -225,7 +244,7 @@ def _open_log(path: Path) -> IO[bytes]:
 
 
 def _remove_old_logs(own: Path) -> None:
-    """Remove all logs but the newest and those that a live process writes; other processes may do so at this moment."""
+    """Remove all logs but the newest and those of live processes; other processes may do the same meanwhile."""
     ages = {}
     for each in set(own.parent.glob("spark-*.log")) - {own}:
         with contextlib.suppress(OSError):
@@ -237,7 +256,7 @@ def _remove_old_logs(own: Path) -> None:
 
 
 def _is_written(log: Path) -> bool:
-    """Whether a JVM, or the process that is starting one, is alive and writes this log."""
+    """Return whether the JVM of this log, or the process that starts it, is alive."""
     pid = log.stem.removeprefix("spark-")
     if pid.isdigit() and psutil.pid_exists(int(pid)):
         return True
@@ -250,9 +269,9 @@ def _is_written(log: Path) -> bool:
 
 
 def end_jvm(gateway: Any) -> None:
-    """End a JVM and wait until it is gone."""
+    """Stop a JVM and wait until it has ended."""
     gateway.shutdown()
-    # Spark's JVM ends when its standard input does.
+    # Spark's JVM exits when its standard input closes.
     gateway.proc.stdin.close()
     try:
         gateway.proc.wait(10)

@@ -1,7 +1,7 @@
-"""The SparkSession: Java, jars and tuned settings in place, quiet, on loopback.
+"""Create the SparkSession: with Java, jars and tuned settings, quiet, on loopback.
 
-Spark fixes some settings when its JVM starts, so what the user set must be known before that: it is read from where
-Spark itself would read it. What Tailrace adds fills only the gaps.
+Spark fixes some settings when its JVM starts, so Tailrace must know the user's settings before: it reads them from the
+same files and variables as Spark. Tailrace sets only what the user did not set.
 """
 
 import contextlib
@@ -25,16 +25,15 @@ from pyspark.sql import utils as pyspark_utils
 from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused
 from tailrace.spark_jvm import (
     LOOPBACK,
-    JvmAhead,
+    Launch,
+    PrelaunchedJvm,
     class_path_of,
     end_jvm,
-    has_own_jars,
     is_local,
-    is_set_up,
-    keep_classes,
+    is_toolchain_ready,
     launch_jvm,
-    load_sql,
-    spark_archive,
+    preload_sql_classes,
+    write_archive_in_background,
 )
 from tailrace.toolchain import (
     check_pyspark,
@@ -48,12 +47,12 @@ from tailrace.version import VERSION
 
 APP_NAME = "tailrace"
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
-"""Flags of spark-submit that stand for a setting Tailrace looks at."""
+"""The spark-submit flags that set a Spark setting which Tailrace reads."""
 _log = logging.getLogger("tailrace")
-_ahead: JvmAhead | None = None
-"""The JVM that was started before a session asks for one."""
-_unlent: SparkContext | None = None
-"""The context that Tailrace started for itself, until somebody else has it."""
+_prelaunched: PrelaunchedJvm | None = None
+"""The JVM that was started before a session needs it."""
+_replaceable: SparkContext | None = None
+"""The context that Tailrace started and may stop again, because nobody else uses it yet."""
 
 
 def session(
@@ -63,26 +62,26 @@ def session(
     conf: Mapping[str, str] | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """A SparkSession that can read and write Kafka in real time.
+    """Return a SparkSession that can read and write Kafka in real time.
 
-    Where a Spark context is running already, its session is returned as it is.
+    If a Spark context is running, return its session unchanged.
 
     Args:
-        app_name: The application's name; ``tailrace`` unless it is set elsewhere.
-        master: Where Spark runs; ``local[N]`` on this machine with a slot per core, 4 at least, by default.
-        conf: Spark settings of yours. They win over Tailrace's.
-        announce: Told of what takes time, such as a first download.
+        app_name: The name of the application; ``tailrace`` unless it is set elsewhere.
+        master: The Spark master; by default ``local[N]`` with one slot per core, at least 4.
+        conf: Your Spark settings. They override Tailrace's.
+        announce: Called with a message before a step that takes long, such as a first download.
 
     Raises:
-        SettingRefused: A context is running already and does not have the settings asked for.
-        ToolchainError: Java or a jar is missing and could not be obtained.
+        SettingRefused: A running context has other settings.
+        ToolchainError: Java or a jar is missing, and the download failed.
     """
-    spark = unlent_session(app_name, master=master, conf=conf, announce=announce)
-    lend_context()
+    spark = replaceable_session(app_name, master=master, conf=conf, announce=announce)
+    pin_context()
     return spark
 
 
-def unlent_session(
+def replaceable_session(
     app_name: str | None = None,
     *,
     master: str | None = None,
@@ -90,39 +89,39 @@ def unlent_session(
     announce: Callable[[str], None] | None = None,
     archives: bool = True,
 ) -> SparkSession:
-    """The same for Tailrace's own use: a Spark that it starts may be stopped again until somebody else has it.
+    """Return a session for Tailrace's own use: Tailrace may stop its context until :func:`pin_context` is called.
 
-    With ``archives`` the first session without a class archive writes one in the background.
+    With ``archives``, the first session without a class archive writes one in the background.
     """
-    global _unlent  # noqa: PLW0603 - a program has one Spark context
-    wanted = dict(conf or {})
+    global _replaceable  # noqa: PLW0603 - a program has one Spark context
+    settings = dict(conf or {})
     if master is not None:
-        wanted["spark.master"] = master
+        settings["spark.master"] = master
     if has_context():
-        discard_jvm_ahead()
-        return _running_session(wanted)
+        discard_prelaunched_jvm()
+        return _running_session(settings)
     if app_name is not None:
-        wanted["spark.app.name"] = app_name
+        settings["spark.app.name"] = app_name
     check_pyspark()
-    spark = _new_session(wanted, announce or (lambda _: None), archives=archives)
-    _unlent = spark.sparkContext
+    spark = _new_session(settings, announce or (lambda _: None), archives=archives)
+    _replaceable = spark.sparkContext
     return spark
 
 
 @contextlib.contextmanager
 def spark_on_demand() -> Iterator[None]:
-    """Let PySpark start a Spark of Tailrace's own when code needs one, while this lasts.
+    """Inside this block, start Spark when PySpark needs a context.
 
-    PySpark needs it for a type in text, as in ``@udf("double")``, also where a module is only imported.
+    PySpark needs one to parse a type string, as in ``@udf("double")``, even if a module is only imported.
     """
     active = pyspark_utils.get_active_spark_context
     starting = threading.Lock()
 
     def started() -> SparkContext:
-        # PySpark may ask while the context is being made.
+        # PySpark may call this while the context is starting.
         if not has_context() and starting.acquire(blocking=False):
             try:
-                unlent_session()
+                replaceable_session()
             finally:
                 starting.release()
         return active()
@@ -135,7 +134,7 @@ def spark_on_demand() -> Iterator[None]:
 
 
 def _replace_in_pyspark(old: Callable[[], SparkContext], new: Callable[[], SparkContext]) -> None:
-    """Replace the function by which PySpark finds its context, under each name that its modules have for it."""
+    """Replace PySpark's function that returns the active context, in every module that imported it."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "pyspark":
             for key in ("get_active_spark_context", "_get_active_spark_context"):
@@ -143,27 +142,27 @@ def _replace_in_pyspark(old: Callable[[], SparkContext], new: Callable[[], Spark
                     setattr(module, key, new)
 
 
-def lend_context() -> None:
-    """From now on the running context is somebody's: a query runs in it, or DataFrames were made from it."""
-    global _unlent  # noqa: PLW0603
-    _unlent = None
+def pin_context() -> None:
+    """Keep the running context: a query runs in it, or the user has its session."""
+    global _replaceable  # noqa: PLW0603
+    _replaceable = None
 
 
-def is_unlent() -> bool:
-    """Whether nobody would miss the running context."""
-    return _unlent is not None and _unlent is SparkContext._active_spark_context
+def is_replaceable() -> bool:
+    """Return whether Tailrace may stop the running context and start another one."""
+    return _replaceable is not None and _replaceable is SparkContext._active_spark_context
 
 
 def has_context() -> bool:
-    """Whether Spark is running in this program."""
+    """Return whether a Spark context is active in this process."""
     return SparkContext._active_spark_context is not None
 
 
 def user_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What the user set, from the weakest place to the strongest.
+    """Return the user's settings; later sources override earlier ones, as in Spark.
 
-    Spark's own order: ``spark-defaults.conf``, then ``PYSPARK_SUBMIT_ARGS`` (or the spark-submit that started this
-    program), then what the program itself gives.
+    The order: ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS`` (or the spark-submit that started this program), the
+    settings in the program.
     """
     settings = dict(_spark_defaults_file())
     for flag, value in _submit_flags():
@@ -179,7 +178,7 @@ def user_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _submit_flags() -> Iterator[tuple[str, str]]:
-    """The flags in PYSPARK_SUBMIT_ARGS with their values, written as ``--flag value`` or ``--flag=value``."""
+    """Yield the flags in PYSPARK_SUBMIT_ARGS with their values: ``--flag value`` or ``--flag=value``."""
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     for word, following in itertools.pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
@@ -187,103 +186,103 @@ def _submit_flags() -> Iterator[tuple[str, str]]:
             yield flag, value if equals else following
 
 
-def _running_session(wanted: Mapping[str, str]) -> SparkSession:
-    """The session of the running context, if it is what the caller asks for."""
+def _running_session(settings: Mapping[str, str]) -> SparkSession:
+    """Return the session of the running context if it has these settings."""
     spark = SparkSession.builder.getOrCreate()
-    for key, value in wanted.items():
+    for key, value in settings.items():
         if spark.conf.get(key, None) != value:
-            # Neither value is shown: settings hold passwords, too.
+            # No value in the message: a setting may contain a password.
             raise SettingRefused(
-                f"a Spark context is running already, with another {key}",
-                why="what tr.session() sets is set when a context starts",
-                fix="call tr.session() before anything else starts Spark, or stop the running one: spark.stop()",
+                f"the running Spark context has another {key}",
+                why="tr.session() can set it only when a context starts",
+                fix="call tr.session() before any other code starts Spark, or stop the running context: spark.stop()",
             )
     return spark
 
 
-def _new_session(wanted: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
-    """Start a JVM (or join the one that spark-submit started) and a context in it."""
-    conf = _context_conf(wanted, announce)
-    gateway = SparkContext._gateway or _jvm_ahead(wanted) or launch_jvm(conf)
-    _prepare_environment(local=is_local(dict(conf.getAll())))
+def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
+    """Start a JVM, or use the one that spark-submit started, and start a context in it."""
+    launch = _prepare_launch(settings, announce)
+    gateway = SparkContext._gateway or _take_prelaunched_jvm(settings) or launch_jvm(launch)
+    _prepare_environment(local=is_local(dict(launch.conf.getAll())))
     _quiet_loggers()
-    loading = threading.Thread(target=load_sql, args=(gateway,), name="Spark SQL's classes", daemon=True)
+    loading = threading.Thread(target=preload_sql_classes, args=(gateway,), name="Spark SQL's classes", daemon=True)
     loading.start()
-    context = SparkContext(gateway=gateway, conf=conf)
-    # Joined first: two threads that initialise the same classes in another order could wait for each other.
+    context = SparkContext(gateway=gateway, conf=launch.conf)
+    # Join first: two threads that initialise the same classes in different order could deadlock.
     loading.join()
     spark = SparkSession(context)
     _quiet_accumulator_server(context)
     require_engine(spark)
-    if archives and gateway.proc is not None and not has_own_jars(conf):
-        keep_classes(gateway)
+    if archives and gateway.proc is not None and not launch.has_user_jars:
+        write_archive_in_background(gateway, launch.archive)
     return spark
 
 
-def _context_conf(wanted: Mapping[str, str], announce: Callable[[str], None]) -> SparkConf:
-    """The settings of a context: what the user chose, and the soft defaults."""
+def _prepare_launch(settings: Mapping[str, str], announce: Callable[[str], None]) -> Launch:
+    """Provide Java, jars and engine, and merge the user's settings with the soft defaults."""
     java = ensure_java(announce)
-    jars = ensure_jars(java, ["connector"], announce)["connector"]
-    engine = ensure_engine(java, jars, announce)
-    chosen = user_settings(wanted)
+    connector = ensure_jars(java, ["connector"], announce)["connector"]
+    engine = ensure_engine(java, connector, announce)
+    chosen = user_settings(settings)
     chosen.setdefault("spark.app.name", APP_NAME)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
-    settings = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
-    all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, jars), str(engine)]
-    settings["spark.jars"] = ",".join(dict.fromkeys(all_jars))
+    merged = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
+    all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, connector), str(engine)]
+    merged["spark.jars"] = ",".join(dict.fromkeys(all_jars))
     conf = SparkConf(loadDefaults=False)
-    for key, value in settings.items():
+    for key, value in merged.items():
         conf.set(key, value)
-    return conf
+    return Launch(java, connector, engine, conf)
 
 
 def require_engine(spark: SparkSession) -> None:
-    """See that the running Spark has the engine, and the one that belongs to this Tailrace.
+    """Check that the running Spark has the engine of this Tailrace version.
 
     Raises:
-        EngineMissing: It has none.
-        EngineMismatch: It has another one.
+        EngineMissing: Spark runs without the engine.
+        EngineMismatch: Spark runs with the engine of another version.
     """
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if loader.getResource("tailrace-engine.properties") is None:
         raise EngineMissing(
             "the running Spark has no Tailrace engine",
-            why="its session was made without one, and jars cannot be added once it runs",
-            fix="make the session with tr.session(); without the engine no Python function but a plain @udf can run in "
-            "real time, by five settings of Spark's own (docs/concepts/python-functions.md)",
+            why="its session was created without the engine, and a running Spark accepts no more jars",
+            fix="create the session with tr.session(); without the engine only plain @udf functions can run in real "
+            "time, with five Spark settings (docs/concepts/python-functions.md)",
         )
     version = str(jvm.org.apache.spark.sql.tailrace.Engine.version())
     if version != VERSION:
         raise EngineMismatch(
-            f"the running Spark has the engine of Tailrace {version}, and this is Tailrace {VERSION}",
-            why="another version's jar is in spark.jars or on Spark's class path",
-            fix="leave it out: tr.session() adds the right one",
+            f"the running Spark has the engine of Tailrace {version}, but this is Tailrace {VERSION}",
+            why="spark.jars or Spark's class path contains the jar of another version",
+            fix="remove that jar: tr.session() adds the right one",
         )
 
 
 def _prepare_environment(*, local: bool) -> None:
-    """What PySpark reads from the environment for as long as it runs."""
-    # Without it, workers run whatever `python3` is on the PATH, which lacks this environment's packages.
+    """Set the variables that PySpark reads while it runs."""
+    # Otherwise workers run the first `python3` on the PATH, which lacks the packages of this environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
 def _quiet_loggers() -> None:
-    """Silence what PySpark logs besides raising it; a level of the user's own stays.
+    """Silence log lines that repeat an exception; keep a log level that the user set.
 
-    PySpark writes each analysis error to standard error as JSON, stack trace and all, and py4j each call that Ctrl-C
-    interrupts. The exceptions themselves say the same.
+    PySpark logs each analysis error to standard error as JSON with its stack trace, and py4j logs each call that Ctrl-C
+    interrupts. The exceptions contain the same information.
     """
     py4j = logging.getLogger("py4j")
     if py4j.level == logging.NOTSET:
         py4j.setLevel(logging.CRITICAL)
-    # When the JVM is gone, py4j logs a stack trace through the root logger instead of its own.
+    # When the JVM has ended, py4j logs a stack trace with the root logger instead of its own.
     logging.getLogger().addFilter(_is_not_py4js)
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logger = PySparkLogger.getLogger(name)
-        if logger.level == logging.WARNING:  # as PySpark makes them
+        if logger.level == logging.WARNING:  # PySpark's default
             logger.setLevel(logging.CRITICAL)
 
 
@@ -292,96 +291,97 @@ def _is_not_py4js(record: logging.LogRecord) -> bool:
 
 
 def _quiet_accumulator_server(context: SparkContext) -> None:
-    """Log what PySpark's accumulator server would print to standard error.
+    """Log the failures of PySpark's accumulator server instead of printing them.
 
-    If the JVM is killed, the server's thread meets the end of its connection, and ``socketserver`` prints the stack
-    trace in the middle of the program's own output. The query's error tells the same.
+    If the JVM is killed, the server's connection ends, and ``socketserver`` prints a stack trace into the program's
+    output. The query's error reports the same problem.
     """
     server: Any = context._accumulatorServer
     server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
 
 
-def start_jvm_ahead(conf: Mapping[str, str], master: str | None = None) -> None:
+def prelaunch_jvm(conf: Mapping[str, str], master: str | None = None) -> None:
     """Start Spark's JVM now, in a thread; the next session uses it.
 
-    A JVM takes a second to start. Meanwhile a user's file can be loaded and a broker asked.
-    Nothing happens if Spark runs already, or if what has to be prepared first takes long and should be announced.
+    A JVM takes a second to start. Meanwhile the program can load the user's file and connect to the broker.
+    Do nothing if Spark is running, or if a download or a build must be announced first.
     """
-    global _ahead  # noqa: PLW0603 - a program has one JVM
-    busy = has_context() or SparkContext._gateway is not None or _ahead is not None
-    if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not is_set_up():
+    global _prelaunched  # noqa: PLW0603 - a program has one JVM
+    busy = has_context() or SparkContext._gateway is not None or _prelaunched is not None
+    if busy or "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ or not is_toolchain_ready():
         return
     check_pyspark()
-    wanted = dict(conf) | ({"spark.master": master} if master is not None else {})
-    _ahead = JvmAhead(wanted, lambda: _context_conf(wanted, lambda _: None))
+    settings = dict(conf) | ({"spark.master": master} if master is not None else {})
+    _prelaunched = PrelaunchedJvm(settings, lambda: launch_jvm(_prepare_launch(settings, lambda _: None)))
 
 
-def _jvm_ahead(wanted: Mapping[str, str]) -> Any:
-    """The JVM that was started ahead, if one was and can be used; it is ended if it cannot."""
-    global _ahead
-    ahead, _ahead = _ahead, None
-    if ahead is None:
+def _take_prelaunched_jvm(settings: Mapping[str, str]) -> Any:
+    """Return the gateway of the prelaunched JVM, or None; stop the JVM if its settings differ."""
+    global _prelaunched
+    jvm, _prelaunched = _prelaunched, None
+    if jvm is None:
         return None
-    if ahead.serves(wanted):
-        return ahead.gateway()
-    _discard(ahead)
+    if jvm.can_run(settings):
+        return jvm.gateway()
+    _discard(jvm)
     return None
 
 
-def discard_jvm_ahead() -> None:
-    """End the JVM that was started ahead and is not needed."""
-    global _ahead
-    ahead, _ahead = _ahead, None
-    if ahead is not None:
-        _discard(ahead)
+def discard_prelaunched_jvm() -> None:
+    """Stop the prelaunched JVM, which is not needed."""
+    global _prelaunched
+    jvm, _prelaunched = _prelaunched, None
+    if jvm is not None:
+        _discard(jvm)
 
 
-def _discard(ahead: JvmAhead) -> None:
-    with contextlib.suppress(Exception):  # why a JVM that nobody needs did not start is nobody's concern
-        end_jvm(ahead.gateway())
+def _discard(jvm: PrelaunchedJvm) -> None:
+    with contextlib.suppress(Exception):  # it is not needed, so a failed start does not matter
+        end_jvm(jvm.gateway())
 
 
 def uses_archive() -> bool:
-    """Whether sessions with the user's settings use the class archive; their own jars on the class path exclude it."""
-    return not has_own_jars(_context_conf({}, lambda _: None))
+    """Return whether sessions use the class archive; they do not if the user adds jars to the class path."""
+    return not _prepare_launch({}, lambda _: None).has_user_jars
 
 
 def write_spark_archive(announce: Callable[[str], None]) -> None:
-    """Write the class archive of Spark's driver, if it is not there, and wait for it.
+    """Write the class archive for Spark drivers, unless it exists, and wait for it.
 
     Raises:
-        ArchiveNotWrittenError: Java refused to write it.
+        ArchiveNotWrittenError: Java did not write it.
     """
-    archive = spark_archive(ensure_java(announce))
+    launch = _prepare_launch({}, announce)
+    archive = launch.archive
     if archive.is_written or archive.is_off or has_context():
         return
-    announce("Saving Spark's loaded classes, so that every start is faster: half a minute, once ...")
-    gateway = launch_jvm(_context_conf({}, announce))
+    announce("Writing a class archive so that Spark starts faster: half a minute, once ...")
+    gateway = launch_jvm(launch)
     class_path = class_path_of(gateway)
     end_jvm(gateway)
     archive.write(class_path)
 
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:
-    """The settings in the user's ``spark-defaults.conf``, where there is one."""
+    """Yield the settings in the user's ``spark-defaults.conf``, if it exists."""
     spark_home = Path(os.environ.get("SPARK_HOME") or pyspark_jars_dir().parent)
     folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home / "conf")
     path = folder / "spark-defaults.conf"
     if not path.is_file():
         return
     for line in path.read_text().splitlines():
-        # A Java properties file: key and value are parted by white space, an equals sign or a colon.
-        if found := re.fullmatch(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*", line):
-            yield found.group(1), found.group(2)
+        # A Java properties file: white space, an equals sign or a colon separates key and value.
+        if match := re.fullmatch(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*", line):
+            yield match.group(1), match.group(2)
 
 
 def end_session() -> None:
-    """Stop Spark and its JVM, and wait until they are gone."""
-    discard_jvm_ahead()
+    """Stop Spark and its JVM, and wait until they have ended."""
+    discard_prelaunched_jvm()
     context = SparkContext._active_spark_context
     if context is not None:
         with warnings.catch_warnings():
-            # PySpark warns of a JVM that is gone, which is what this function wants.
+            # PySpark warns if the JVM has ended, which is the goal here.
             warnings.simplefilter("ignore", RuntimeWarning)
             context.stop()
     gateway: Any = SparkContext._gateway

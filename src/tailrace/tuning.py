@@ -1,6 +1,6 @@
-"""Every setting that Tailrace applies, why, and what it was measured to be worth.
+"""Every setting that Tailrace applies, with its reason and its measured effect.
 
-They are soft: each is set only where the user set nothing. A value of the user's that cannot work is refused with the
+The settings are soft: Tailrace sets only what the user did not set. A user's value that cannot work is refused with the
 reason, never replaced. ``docs/reference/settings.md`` is generated from this table.
 """
 
@@ -48,8 +48,8 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.shuffle.manager.incremental",
         "org.apache.spark.shuffle.streaming.tailrace.PromptShuffleManager",
         Scope.CONTEXT,
-        "Spark's streaming shuffle keeps a row until its timer comes round. The engine's sends it at once, where the "
-        "last one was not sent within half a millisecond before; rows that come closer together share a message.",
+        "Spark's streaming shuffle keeps a row until its timer fires. The engine's shuffle sends a row at once if "
+        "no row was sent in the last half millisecond; rows that come closer together share a message.",
         "keyed aggregate, 2,000 events/s, 2 cores, warm, three pairs of runs: p50 2.48, 2.03, 2.71 ms against 2.50, "
         "2.44, 3.51 ms with Spark's own (benchmarks/results/engines-warm)",
     ),
@@ -57,29 +57,29 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.python.unix.domain.socket.enabled",
         "true",
         Scope.CONTEXT,
-        "Rows go to Python workers and back through a socket of the system's own instead of one of the network's.",
+        "Rows go to Python workers and back through a Unix domain socket instead of a TCP socket.",
         "one of the five settings of the benchmark's lane python-five; not measured by itself",
     ),
     Setting(
         "spark.ui.liveUpdate.period",
         "0ms",
         Scope.CONTEXT,
-        "Spark tells of a task's start at most every 100 ms, and then only when something else happens; in real time "
-        "nothing else may happen for minutes. A start in real time is confirmed when its tasks run.",
+        "Spark reports the start of a task at most every 100 ms, and only with the next event; in real time the next "
+        "event may be minutes away. Tailrace confirms a real-time start when its tasks run.",
         "16 bounded real-time runs of the test kit, in turn: mean 4.8 to 3.2 s, longest 15.1 to 3.7 s; none on latency",
     ),
     Setting(
         "spark.ui.showConsoleProgress",
         "false",
         Scope.CONTEXT,
-        "A real-time batch lasts minutes; a bar of its tasks says nothing and overwrites the terminal.",
+        "A real-time batch lasts minutes: a progress bar shows nothing useful and overwrites the terminal.",
         "none on latency",
     ),
     Setting(
         "spark.driver.host",
         "127.0.0.1",
         Scope.CONTEXT,
-        "Nothing listens beyond this machine, and no look-up of the host's name can stall the start.",
+        "Spark listens only on this machine, and no host name look-up can delay the start.",
         "none on latency",
         local_only=True,
     ),
@@ -87,7 +87,7 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.driver.bindAddress",
         "127.0.0.1",
         Scope.CONTEXT,
-        "As spark.driver.host.",
+        "The same as for spark.driver.host.",
         "none on latency",
         local_only=True,
     ),
@@ -120,7 +120,7 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         "true",
         Scope.QUERY,
-        "A checkpoint then writes what changed instead of whole snapshots.",
+        "A checkpoint writes only changes instead of whole snapshots.",
         "as Spark's own default in real time, here in micro-batch too",
     ),
     Setting(

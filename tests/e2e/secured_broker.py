@@ -27,7 +27,7 @@ from tailrace.kafka.broker import BrokerRecord, _command, _wait_ready
 from tailrace.kafka.ports import LOOPBACK, free_ports
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.toolchain import ensure_java
-from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.guarded_process import GuardedProcess
 
 PASSWORD = "correct-horse-battery"
 _MECHANISM = "SCRAM-SHA-256"
@@ -135,7 +135,7 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         properties.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one wins
     command = _command(files, lambda _: None, 384)
     with files.output.open("wb") as output, files.output.open("rb") as reader:
-        process = LeashedProcess(command, output=output, grace_s=2.0)
+        process = GuardedProcess(command, output=output, grace_s=2.0)
         try:
             record = BrokerRecord("secured", process.pid, port, controller_port, "program", str(files.folder))
             _wait_ready(record, process.poll, reader, 60)

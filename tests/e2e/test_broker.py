@@ -92,8 +92,8 @@ def test_a_broker_that_cannot_start_shows_its_own_error(home: dict[str, str]) ->
 OWNER = """\
 import sys
 from pathlib import Path
-from tailrace.kafka.broker import own_broker
-broker = own_broker(lambda _: None, memory=Path(sys.argv[1]))
+from tailrace.kafka.broker import temporary_broker
+broker = temporary_broker(lambda _: None, memory=Path(sys.argv[1]))
 print(broker.bootstrap_servers, flush=True)
 sys.stdin.read()
 broker.stop()

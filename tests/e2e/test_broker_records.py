@@ -193,5 +193,5 @@ def test_a_record_that_kafka_does_not_take_is_told(kafka: Kafka, env: dict[str, 
         check=False,
     )
     assert_told(sent, "KAFKA_ERROR", 2)
-    assert "took 1 of the records" in sent.stderr
+    assert "accepted 1 record, then refused one" in sent.stderr
     assert done(tailrace("broker", "read", topic, cwd=tmp_path, env=env)).stdout == "\tsmall\n"

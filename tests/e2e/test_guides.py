@@ -14,7 +14,7 @@ from commands import environment
 from conftest import marked_processes
 from doc_blocks import DOCS, LANGUAGES, Block, Reader, blocks, is_walked, pages
 
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.toolchain import cache_dir
 
 PAGES = pages()
@@ -86,7 +86,7 @@ def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path
     if brings_its_broker(page):
         walk(page, tmp_path / "reader", reader_env)
     else:  # the page expects a running broker and creates its own topics
-        with own_broker(lambda _: None) as broker:
+        with temporary_broker(lambda _: None) as broker:
             walk(page, tmp_path / "reader", {**reader_env, BROKER: broker.bootstrap_servers})
 
 

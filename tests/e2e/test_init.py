@@ -12,7 +12,7 @@ import pytest
 from commands import TAILRACE, environment, tailrace
 from conftest import wait_until
 
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def shop(tmp_path: Path) -> Path:
 @pytest.fixture
 def env() -> Iterator[dict[str, str]]:
     """A broker of the test's own: the project's topics have the names that others use, too."""
-    with own_broker(lambda _: None) as broker:
+    with temporary_broker(lambda _: None) as broker:
         yield {"TAILRACE_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
 
 

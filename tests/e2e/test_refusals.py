@@ -87,7 +87,7 @@ def test_settings_that_cannot_work(spark: Any, kafka: Kafka, tmp_path: Path) -> 
             checkpoint=tmp_path / "c",
             conf={"spark.sql.execution.sortBeforeRepartition": "true"},
         )
-    with pytest.raises(SettingRefused, match="a Spark context is running already"):
+    with pytest.raises(SettingRefused, match="the running Spark context has another"):
         tr.session(master="local[3]")
 
 

@@ -20,6 +20,7 @@ from tailrace.errors import (
     TopicMissing,
 )
 from tailrace.kafka.client import client_config
+from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.records import read_records, send_records
 from tailrace.kafka.topics import list_topics
 from tailrace.prepare.endpoint import JOINS_GROUP
@@ -255,3 +256,13 @@ def test_a_broker_that_is_not_there_is_still_told_as_that(spark: Any, kafka: Sec
     case = Case(kafka)
     with pytest.raises(BrokerUnreachable):
         tr.start(case.pipeline(), "microbatch", bootstrap_servers="127.0.0.1:1")
+
+
+def test_a_ping_tells_a_refused_login_from_no_answer(kafka: SecuredKafka) -> None:
+    """Also at the second ping, for which librdkafka reports the same error no more."""
+    user = kafka.user()
+    config = client_config(kafka.secured_servers, kafka.options(user))
+    assert config is not None
+    assert BrokerPing(config).ask() is None
+    ping = BrokerPing(config | {"sasl.password": "wrong"})
+    assert [type(ping.ask()) for _ in range(2)] == [AuthenticationFailed] * 2

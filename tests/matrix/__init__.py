@@ -1,4 +1,4 @@
 """Prove the supported versions: `python -m tests.matrix.pythons` and `python -m tests.matrix.javas`.
 
-`pytest` alone does not collect the smoke tests: the other tests cover the same ground on the default versions.
+`pytest` alone does not collect the smoke tests: other tests cover the same code on the default versions.
 """

@@ -1,4 +1,4 @@
-"""Find an installed CPython, or fetch a pinned build from Maven Central."""
+"""Find an installed CPython, or download a pinned build from Maven Central."""
 
 import glob
 import os
@@ -15,7 +15,7 @@ from tailrace.errors import TailraceError
 from tailrace.toolchain import Jar, Java, cache_dir, ensure_java, ivy
 from tailrace.toolchain.filelock import exclusive
 from tailrace.toolchain.jars import JarCache
-from tailrace.toolchain.java import OBTAINED
+from tailrace.toolchain.java import DOWNLOADED
 from tailrace.toolchain.spark import ivy_jar
 from tailrace.toolchain.staging import staging
 from tailrace.toolchain.truststore import write_truststore
@@ -49,7 +49,7 @@ _FETCH_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A CPython that runs and can make virtual environments."""
+    """A CPython that works and can create virtual environments."""
 
     executable: Path
     version: str
@@ -70,9 +70,9 @@ class PythonBuild(Jar):
 
 
 def find_interpreter(version: str) -> Interpreter | None:
-    """Return an installed Python of a version such as ``3.12``, or nothing if none works.
+    """Return an installed Python of a version such as ``3.12``, or None if none works.
 
-    The order: the Python that runs this, PATH, pyenv's and uv's folders.
+    The search order: the running Python, PATH, the folders of pyenv and uv.
     """
     for candidate, origin in _candidates(version):
         exact = ask_version(candidate)
@@ -82,9 +82,9 @@ def find_interpreter(version: str) -> Interpreter | None:
 
 
 def ask_version(python: Path) -> str | None:
-    """Return the exact version of a CPython that can make virtual environments, or nothing if this is none.
+    """Return the exact version of a CPython that can create virtual environments, or None.
 
-    A version manager's shim may exist without a Python behind it.
+    A version manager's shim may exist without an installed Python.
     """
     try:
         answer = subprocess.run(
@@ -97,10 +97,10 @@ def ask_version(python: Path) -> str | None:
 
 
 def fetch_interpreter(version: str, lock_file: Path = LOCK_FILE) -> Interpreter:
-    """Return the pinned build of a version, fetched and unpacked unless it is in the cache.
+    """Return the pinned build of a version; download and unpack it unless it is in the cache.
 
     Raises:
-        NotAvailable: There is no build for this machine, or it cannot be fetched or does not run.
+        NotAvailable: There is no build for this platform, its download failed, or it does not run.
     """
     build = pinned_build(version, this_platform(), lock_file)
     folder = cache_dir() / "matrix" / "pythons"
@@ -112,12 +112,12 @@ def fetch_interpreter(version: str, lock_file: Path = LOCK_FILE) -> Interpreter:
                 java = ensure_java(_say)
                 cache = JarCache(folder / "jars", (build,), fetch=_fetch)
                 (jar,) = cache.ensure(java, [build.set_name], announce=_say, progress=lambda *_: None)[build.set_name]
-                with staging(folder) as made:
-                    unpack(jar, made / "home", version)
-                    (made / "home").replace(home)
+                with staging(folder) as unfinished:
+                    unpack(jar, unfinished / "home", version)
+                    (unfinished / "home").replace(home)
                 jar.unlink()
     except (OSError, TailraceError) as error:
-        raise NotAvailable(f"{build.coordinate} cannot be fetched: {error}") from error
+        raise NotAvailable(f"cannot download {build.coordinate}: {error}") from error
     exact = ask_version(executable)
     if exact is None:
         raise NotAvailable(f"{build.coordinate} does not run on this machine")
@@ -186,7 +186,7 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, _progress: ivy.Progres
     (folder / "ivy.xml").write_text(_MODULE.format(jar=build), encoding="utf-8")
     command = [str(java.executable), "-XX:TieredStopAtLevel=1"]
     store = folder / "trusted.jks"
-    if java.origin == OBTAINED and write_truststore(store):
+    if java.origin == DOWNLOADED and write_truststore(store):
         command += [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=JKS"]
     command += ["-cp", str(ivy_jar()), "org.apache.ivy.Main", "-settings", str(ivy._settings(folder))]
     command += ["-cache", str(folder / "ivy-cache"), "-ivy", str(folder / "ivy.xml")]
@@ -195,7 +195,7 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, _progress: ivy.Progres
         command, capture_output=True, text=True, errors="replace", timeout=_FETCH_TIMEOUT_S, check=False
     )
     if done.returncode != 0:
-        raise NotAvailable(f"{build.coordinate} cannot be fetched from {ivy.place()}")
+        raise NotAvailable(f"cannot download {build.coordinate} from {ivy.origin()}")
     return folder / "jars"
 
 

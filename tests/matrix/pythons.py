@@ -5,7 +5,6 @@
 
 import hashlib
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +16,16 @@ from . import report
 from .interpreters import Interpreter, fetch_interpreter, find_interpreter
 from .pytest_run import ROOT, PytestRun, run_pytest
 from .report import SetupFailed
+from .setup_step import run_step
 
 SUPPORTED = ("3.11", "3.12", "3.13")
 TESTS = ("tests/unit", "tests/matrix/smoke.py")
 
-_INSTALL_TIMEOUT_S = 900.0
 _READY = ".ready"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Test the Pythons that are named, or all, and return the exit code."""
+    """Test the given Python versions, or all of them, and return the exit code."""
     parser = report.arguments("Python", SUPPORTED, "Run the unit tests and the smoke tests under each Python.")
     parser.add_argument("--others", action="store_true", help="leave out the version that runs this command")
     parser.add_argument("--pinned", action="store_true", help="use the pinned builds, even if a version is installed")
@@ -47,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def check_python(interpreter: Interpreter) -> PytestRun:
-    """Run the tests under an interpreter. Only one process at a time uses its environment."""
+    """Run the tests with an interpreter. Only one process at a time uses its environment."""
     folder = environment_folder(interpreter, ROOT / "requirements.lock")
     with exclusive(folder.parent / f"{folder.name}.lock", on_wait=_say_waiting):
         python = _ensure_environment(interpreter, folder)
@@ -55,7 +54,7 @@ def check_python(interpreter: Interpreter) -> PytestRun:
 
 
 def environment_folder(interpreter: Interpreter, lock: Path) -> Path:
-    """Return the folder for an interpreter's environment; another lock file means another folder."""
+    """Return the folder of an interpreter's environment; each lock file has its own folder."""
     content = f"{interpreter.version} {interpreter.executable}\n".encode() + lock.read_bytes()
     minor = interpreter.version.rpartition(".")[0]
     return cache_dir() / "matrix" / "environments" / f"{minor}-{hashlib.sha256(content).hexdigest()[:12]}"
@@ -66,46 +65,27 @@ def _ensure_environment(interpreter: Interpreter, folder: Path) -> Path:
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     if not (folder / _READY).is_file():
         _remove_older(folder)
-        # The lock names every package, so there is nothing to resolve; `pip check` proves it.
+        # The lock names every package, so pip resolves no dependencies; `pip check` verifies that none is missing.
         install = ["install", "--no-deps", "--no-compile", "--require-hashes", "-r", str(ROOT / "requirements.lock")]
-        _run([str(interpreter.executable), "-m", "venv", "--clear", str(folder)])
-        _run([*pip, *install])
-        _run([*pip, "check"])
+        run_step("venv", [str(interpreter.executable), "-m", "venv", "--clear", str(folder)], SetupFailed)
+        run_step("pip install", [*pip, *install], SetupFailed)
+        run_step("pip check", [*pip, "check"], SetupFailed)
         (folder / _READY).touch()
-    # Each time: another checkout may have used the environment in between.
-    _run([*pip, "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)])
+    # Every time: another checkout may have used the environment meanwhile.
+    this_checkout = ["install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+    run_step("pip install of this checkout", [*pip, *this_checkout], SetupFailed)
     return python
 
 
 def _remove_older(folder: Path) -> None:
-    """Remove the version's environments for older lock files: each is 1.5 GB."""
+    """Remove the version's environments for other lock files: each takes 1.5 GB."""
     for other in folder.parent.glob(f"{folder.name.partition('-')[0]}-*"):
         if other.is_dir() and other != folder:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def _run(command: Sequence[str]) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_INSTALL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SetupFailed(f"`{' '.join(command[1:4])}` did not end within {_INSTALL_TIMEOUT_S:g} s") from error
-    if done.returncode != 0:
-        print(done.stdout, file=sys.stderr, flush=True)
-        raise SetupFailed(f"`{' '.join(command[1:4])}` failed with exit code {done.returncode}")
-
-
 def _say_waiting(holder: str) -> None:
-    print(f"Process {holder} uses the environment, waiting for it.", file=sys.stderr, flush=True)
+    print(f"Waiting for process {holder}, which uses the environment ...", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

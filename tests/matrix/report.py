@@ -1,4 +1,4 @@
-"""What a matrix command prints: one line per version, and its exit code."""
+"""The output of a matrix command: one line per version, and an exit code."""
 
 import argparse
 import sys
@@ -11,11 +11,11 @@ _SHOWN_LINES = 60
 
 
 class NotAvailable(Exception):
-    """The version can neither be found nor fetched; the message says why."""
+    """The version is neither installed nor downloadable; the message says why."""
 
 
 class SetupFailed(Exception):
-    """The version is there, but the packages do not install on it; the message says which step failed."""
+    """The packages cannot be installed for this version; the message names the failed step."""
 
 
 def arguments(what: str, versions: Sequence[str], description: str) -> argparse.ArgumentParser:
@@ -52,9 +52,9 @@ def check_all(
     """Test each version, print a line for it and return the exit code.
 
     Args:
-        what: The name that precedes a version, such as ``Python``.
-        versions: What to test, in this order.
-        required: Those that must be available.
+        what: The word before a version, such as ``Python``.
+        versions: The versions to test, in this order.
+        required: The versions that must be available.
         check: Returns the exact version with its origin, and the result.
         jobs: How many versions to test at the same time.
     """

@@ -16,7 +16,7 @@ from tailrace import engine
 from tailrace.plan.slots import count_slots
 from tailrace.spark_jvm import log_file, spark_archive
 from tailrace.spark_session import end_session
-from tailrace.toolchain import find_java
+from tailrace.toolchain import find_java, jar_paths
 from pathlib import Path
 
 spark = tr.session(
@@ -39,7 +39,7 @@ answers = {
     "same": tr.session() is not None and tr.session().sparkContext is spark.sparkContext,
     "rows": spark.range(10).count(),
     "log": str(log_file()),
-    "archive": str(spark_archive(find_java()).path),
+    "archive": str(spark_archive(find_java(), jar_paths('connector')).path),
     "mapped": Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text(),
 }
 end_session()

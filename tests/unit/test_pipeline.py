@@ -461,7 +461,7 @@ def test_no_refusal_repeats_the_value_of_an_option(secret: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"python_errors": "drop"}, "python_errors='drop' is nothing that can be done"),
+        ({"python_errors": "drop"}, "invalid python_errors='drop'"),
         ({"python_errors": "dead-letter", "lineage": False}, "but lineage=False"),
     ],
 )

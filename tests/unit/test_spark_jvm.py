@@ -1,41 +1,34 @@
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from tailrace import spark_jvm
 from tailrace.errors import JavaUnusable
-from tailrace.spark_jvm import JvmAhead, _LaunchArguments
+from tailrace.spark_jvm import PrelaunchedJvm, _LaunchArguments
 
 
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    confs: list[Any] = []
-    monkeypatch.setattr(spark_jvm, "launch_jvm", lambda conf: confs.append(conf) or "a gateway")
-    return confs
+def launch() -> str:
+    return "a gateway"
 
 
-def test_a_jvm_starts_while_the_program_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_starts_while_the_program_goes_on() -> None:
     goes_on = threading.Event()
-    monkeypatch.setattr(spark_jvm, "launch_jvm", lambda _: "a gateway" if goes_on.wait(10) else "too late")
-    ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
+    jvm = PrelaunchedJvm({}, lambda: "a gateway" if goes_on.wait(10) else "too late")
     goes_on.set()
-    assert ahead.gateway() == "a gateway"
+    assert jvm.gateway() == "a gateway"
 
 
-def test_why_it_did_not_start_is_raised_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
-        raise JavaUnusable("Spark's JVM ended while it started")
+def test_gateway_raises_the_error_of_a_failed_start() -> None:
+    def fail() -> None:
+        raise JavaUnusable("Spark's JVM ended during its start")
 
-    monkeypatch.setattr(spark_jvm, "launch_jvm", fail)
-    ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
+    jvm = PrelaunchedJvm({}, fail)
     with pytest.raises(JavaUnusable):
-        ahead.gateway()
+        jvm.gateway()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "serves"),
+    ("settings", "can_run"),
     [
         ({}, True),
         ({"spark.master": "local[8]", "spark.app.name": "x", "spark.sql.shuffle.partitions": "3"}, True),
@@ -44,20 +37,18 @@ def test_why_it_did_not_start_is_raised_where_it_is_asked_for(monkeypatch: pytes
         ({"spark.master": "spark://host:7077"}, False),  # a driver that listens on loopback alone
     ],
 )
-def test_what_is_fixed_when_a_jvm_starts_must_be_the_same(
-    launched: list[Any], wanted: Mapping[str, str], serves: bool
-) -> None:
-    ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
-    assert ahead.gateway() == "a gateway"
-    assert ahead.serves(wanted) is serves
+def test_what_is_fixed_when_a_jvm_starts_must_be_the_same(settings: Mapping[str, str], can_run: bool) -> None:
+    jvm = PrelaunchedJvm({}, launch)
+    assert jvm.gateway() == "a gateway"
+    assert jvm.can_run(settings) is can_run
 
 
 def test_what_the_users_file_sets_in_the_environment_must_be_the_same(
-    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ahead = JvmAhead({}, lambda: "conf")  # type: ignore[arg-type, return-value]
+    jvm = PrelaunchedJvm({}, launch)
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
-    assert not ahead.serves({})
+    assert not jvm.can_run({})
 
 
 def test_the_jvm_gets_our_environment_beside_pysparks() -> None:

@@ -167,7 +167,7 @@ def test_a_spark_without_the_engine_is_refused_before_anything_of_it_is_called()
 def test_the_engine_of_another_version_is_refused_with_both(version: str) -> None:
     with pytest.raises(EngineMismatch) as refused:
         require(version)
-    assert refused.value.what.endswith(f"engine of Tailrace {version}, and this is Tailrace {VERSION}")
+    assert refused.value.what.endswith(f"engine of Tailrace {version}, but this is Tailrace {VERSION}")
     assert refused.value.fix
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tailrace.bench.lane import Announce
 from tailrace.bench.run import Bench
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import memory_dir
@@ -25,7 +25,7 @@ def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announ
     """
     if bootstrap_servers is None:
         announce("Starting a Kafka broker of its own ...")
-        with memory_dir() as memory, own_broker(announce, memory=memory) as broker:
+        with memory_dir() as memory, temporary_broker(announce, memory=memory) as broker:
             client = plain_client(broker.bootstrap_servers)
             log = "on disk" if memory is None else "in memory"
             yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)

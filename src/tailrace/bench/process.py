@@ -11,7 +11,7 @@ import psutil
 
 from tailrace.bench.lane import Command
 from tailrace.errors import MeasurementFailed
-from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.guarded_process import GuardedProcess
 
 _GRACE_S = 10.0
 _SHOWN_LINES = 30
@@ -24,7 +24,7 @@ class LaneProcess:
         self.lane = lane
         self._log = log
         with log.open("wb") as output:
-            self._process = LeashedProcess(
+            self._process = GuardedProcess(
                 command.argv, output=output, grace_s=_GRACE_S, env={**os.environ, **command.env}
             )
 

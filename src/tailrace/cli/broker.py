@@ -32,7 +32,7 @@ def start(
     controller_port: Annotated[
         int, typer.Option(help="The port for Kafka's own controller; 0 takes a free one.", min=0, max=65535)
     ] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away the data of earlier runs first.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of earlier runs first.")] = False,
     heap_mb: Annotated[int, typer.Option("--heap-mb", help="The broker's memory limit.", min=128)] = 384,
     json: Json = False,
     verbose: Verbose = False,
@@ -52,7 +52,7 @@ def start(
 def stop(
     *,
     name: Name = "default",
-    discard: Annotated[bool, typer.Option("--discard", help="Throw away its data, too.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Also delete its data.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Stop a broker; its data is kept unless --discard."""
@@ -92,13 +92,13 @@ def status(*, json: Json = False, verbose: Verbose = False) -> None:
 
 @app.command()
 def topic(
-    names: Annotated[list[str], typer.Argument(help="The topics to make.")],
+    names: Annotated[list[str], typer.Argument(help="The topics to create.")],
     *,
     partitions: Annotated[int, typer.Option(help="How many partitions each has.", min=1)] = 2,
     bootstrap_servers: BootstrapServers = None,
     verbose: Verbose = False,
 ) -> None:
-    """Make topics, where they do not exist yet."""
+    """Create topics that do not exist yet."""
     from tailrace.kafka.topics import create_topic
 
     config = _client(bootstrap_servers)
@@ -109,17 +109,17 @@ def topic(
 
 @app.command()
 def send(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, which must be there.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, which must exist.")],
     records: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="RECORD",
-            help="The records; without any, each line of standard input that is not empty.",
+            help="The records; by default, each non-empty line of standard input.",
             show_default=False,
         ),
     ] = None,
     *,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="The key of all of them; none by default.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="The key of all records; none by default.")] = None,
     bootstrap_servers: BootstrapServers = None,
     verbose: Verbose = False,
 ) -> None:
@@ -140,7 +140,7 @@ def read(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     *,
     count: Annotated[
-        int | None, typer.Option(min=1, help="End after so many records, and wait for them, if need be.")
+        int | None, typer.Option(min=1, help="Stop after this many records; wait for them if necessary.")
     ] = None,
     starting: Annotated[Literal["earliest", "latest"], typer.Option("--from", help="Where to begin.")] = "earliest",
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C.")] = False,
@@ -151,13 +151,13 @@ def read(
     json: Annotated[bool, typer.Option("--json", help="Print each record as a JSON object on a line.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print a topic's records, key and value parted by a tab: those that are there now, unless told otherwise."""
+    """Print the records that are in a topic now: key and value, separated by a tab."""
     from tailrace.kafka.records import read_records
 
     if starting == "latest" and not follow and count is None:
         raise OptionRefused(
-            "--from latest begins after what is there now, and there it would also end",
-            fix="add --follow or --count to wait for what comes",
+            "--from latest reads only new records, but nothing makes it wait for them",
+            fix="add --follow or --count",
         )
     records = read_records(_client(bootstrap_servers), topic, starting=starting, count=count, follow=follow)
     if follow or starting == "latest":

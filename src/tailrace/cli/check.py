@@ -31,10 +31,10 @@ def check(
     """Check whether a pipeline would run, without starting it. Exit code 1: it would not; 2: it cannot be checked."""
     from tailrace.prepare.check import check_query
     from tailrace.prepare.loader import load_pipeline
-    from tailrace.spark_session import start_jvm_ahead
+    from tailrace.spark_session import prelaunch_jvm
 
     try:
-        start_jvm_ahead(options.conf, options.master)
+        prelaunch_jvm(options.conf, options.master)
         pipeline = load_pipeline(file)
         with console().status(f"Checking {pipeline.name} ..."):
             report = check_query(pipeline, options, say)

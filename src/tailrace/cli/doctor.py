@@ -1,4 +1,4 @@
-"""``tailrace doctor``: what is here, what is missing, how to get it."""
+"""``tailrace doctor``: check what Tailrace needs on this machine."""
 
 from typing import Annotated
 
@@ -9,17 +9,17 @@ from tailrace.cli.output import BootstrapServers, Json, Verbose, console, jar_pr
 
 def doctor(
     *,
-    fix: Annotated[bool, typer.Option("--fix", help="Obtain what is missing or broken.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say only what is wrong.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Download or build what is missing or broken.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only problems.")] = False,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Look at Python, PySpark, Java, jars, cores and the broker; exit 1 where something needed is missing."""
-    from tailrace.doctor import examine, mend
+    """Check Python, PySpark, Java, jars, cores and the broker; exit 1 if something required is missing."""
+    from tailrace.doctor import examine, repair
 
     if fix:
-        mend(say, jar_progress(console()))
+        repair(say, jar_progress(console()))
     findings = examine(bootstrap_servers)
     ok = all(finding.ok for finding in findings if finding.needed)
     if json:

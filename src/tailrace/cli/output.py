@@ -1,4 +1,4 @@
-"""How commands speak."""
+"""The output of commands: messages, JSON, errors and progress."""
 
 import contextlib
 import json
@@ -18,23 +18,23 @@ _verbose = False
 
 
 def console() -> Console:
-    """Where words go: standard error, so that data on standard output can be piped."""
+    """Return the console for messages: standard error, so that standard output can be piped."""
     return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """One line for a person."""
+    """Print a message."""
     console().print(escape(text))
 
 
 def print_json(data: Any) -> None:
-    """Data, alone on standard output."""
+    """Print data to standard output."""
     sys.stdout.write(json.dumps(data) + "\n")
     sys.stdout.flush()
 
 
 def print_error(error: TailraceError) -> None:
-    """What, why and the way out; the stack trace only where asked for."""
+    """Print what happened, why and the fix; print details only with ``--verbose``."""
     out = console()
     out.print(f"[bold red]error:[/] {escape(error.what)} [dim]\\[{error.code}][/]")
     if error.why:
@@ -79,7 +79,7 @@ class _Screen(logging.Handler):
 
 
 def is_verbose() -> bool:
-    """Whether stack traces are wanted."""
+    """Return whether ``--verbose`` is set."""
     return _verbose
 
 

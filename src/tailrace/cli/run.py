@@ -29,9 +29,9 @@ def run(
     """Run a pipeline in real time or in micro-batch until Ctrl-C or SIGTERM."""
     from tailrace.prepare.loader import load_pipeline
     from tailrace.running.run import run_query
-    from tailrace.spark_session import start_jvm_ahead
+    from tailrace.spark_session import prelaunch_jvm
 
-    start_jvm_ahead(options.conf, options.master)
+    prelaunch_jvm(options.conf, options.master)
     pipeline = load_pipeline(file)
     with ExitStack() as shown:
         starting = shown.enter_context(console().status(f"Starting {pipeline.name} ..."))

@@ -7,13 +7,13 @@ from pathlib import Path
 from tailrace.bench.screen import Screen
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import counted
-from tailrace.kafka.broker import own_broker
+from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.latency.lane import LaneResult
 from tailrace.pipeline import Mode
 from tailrace.prepare.loader import load_pipeline
 from tailrace.prepare.options import RunOptions
-from tailrace.spark_session import lend_context, unlent_session
+from tailrace.spark_session import pin_context, replaceable_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
 TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-batch"}
@@ -42,7 +42,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     screen.say("Starting a Kafka broker of its own ...")
-    with own_broker(screen.say) as broker:
+    with temporary_broker(screen.say) as broker:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)
         screen.say(
@@ -51,14 +51,14 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
         screen.done(TITLES["floor"], results["floor"].as_json())
-        spark = unlent_session(
+        spark = replaceable_session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
             conf={"spark.ui.enabled": "false"},
             announce=screen.say,
             archives=False,  # not beside what is measured
         )
-        lend_context()
+        pin_context()
         try:
             for mode in (Mode.REALTIME, Mode.MICROBATCH):
                 lane = str(mode)

@@ -1,7 +1,7 @@
-"""Typed calls into Spark's JVM: planning a query without starting it, sessions of its own, a writer's settings.
+"""Typed calls into Spark's JVM: plans, queries, records, sessions, topics and writers.
 
-With ``spark_session.py`` this package is the only door to the JVM. Everything that comes out is plain Python data or a
-PySpark object; no py4j object leaves it.
+Only this package, ``spark_jvm.py`` and ``spark_session.py`` call the JVM. They return plain Python data or PySpark
+objects, never py4j objects.
 """
 
 from tailrace.engine.functions import (

@@ -1,4 +1,4 @@
-"""The way into Spark's JVM, for the other modules of this package alone."""
+"""Access to Spark's JVM, only for the other modules of this package."""
 
 import contextlib
 import socket
@@ -11,21 +11,21 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 _EXIT_TIMEOUT_S = 2.0
-"""A killed process closes its connections a moment before it is gone."""
+"""A killed process closes its connections a moment before it ends."""
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """Everything in Spark's JVM."""
+    """Return py4j's view of Spark's JVM."""
     return spark._jvm
 
 
 def running_jvm() -> Any:
-    """Everything in the JVM that runs; none is started for it, as for a query whose Spark was stopped."""
+    """Return py4j's view of the running JVM without starting one; it also works after Spark was stopped."""
     return SparkContext._jvm
 
 
 def has_jvm_ended(failed: BaseException) -> bool:
-    """Return whether a call failed because Spark's JVM is gone.
+    """Return whether a call failed because Spark's JVM has ended.
 
     py4j raises the same ``Py4JError`` for a lost connection as for a call that it cannot make, so the process decides;
     if it is not a child of this one, the gateway's port does.
@@ -54,23 +54,23 @@ def _refuses_connections(parameters: Any) -> bool:
 
 
 def tailrace_of(spark: SparkSession) -> Any:
-    """The engine's own objects."""
+    """Return the Scala package of the engine."""
     return jvm_of(spark).org.apache.spark.sql.tailrace
 
 
 def classic_of(spark: SparkSession) -> Any:
-    """The session on Spark's side."""
+    """Return the JVM's session object."""
     return spark._jsparkSession
 
 
 def elements(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
+    """Yield the elements of a Scala sequence."""
     for index in range(sequence.size()):
         yield sequence.apply(index)
 
 
 def private_field(holder: Any, name: str) -> Any:
-    """The value of a private field."""
+    """Return the value of a private field."""
     field = holder.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(holder)

@@ -1,4 +1,4 @@
-"""What Spark would do with a query, found without starting it."""
+"""Plan a query without starting it."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ from tailrace.plan.streams import StreamRead, WriterSettings
 _NOT_THE_USERS = (str(Path(pyspark.__file__).parent) + os.sep, str(Path(__file__).parents[1]) + os.sep)
 _recorders = 0
 _recorders_lock = threading.Lock()
-"""How many record lines right now: methods are wrapped for the first, and unwrapped after the last."""
+"""Guards the number of active recorders: the first wraps the methods, the last unwraps them."""
 _wrapped: list[tuple[type, str, Callable[..., Any]]] = []
 
 
@@ -37,54 +37,54 @@ def examine(
     ask: bool = False,
     starts: Sequence[str] = (),
 ) -> Examined:
-    """What Spark would do with a streaming query, found without starting it.
+    """Return what Spark would do with a streaming query, without starting it.
 
     Args:
         frame: What is written.
         output_mode: ``append``, ``update`` or ``complete``.
         microbatch_mode: The output mode in micro-batch, if it differs.
         interval_ms: How long a real-time batch lasts; 0 means micro-batch.
-        sink: Where it goes, where that is known.
-        ask: Whether the broker may be asked which tasks its topics make; it is waited for where it does not answer.
-        starts: Where the checkpoint says that each source goes on; none for a fresh one.
+        sink: The settings of the sink, if they are known.
+        ask: Whether to ask the broker for the partitions of its topics; an unreachable broker delays the call.
+        starts: The offsets of each source in the checkpoint; empty for a new checkpoint.
     """
     format_, options = (sink.format, dict(sink.options)) if sink is not None else (None, {})
     preflight = tailrace_of(frame.sparkSession).Preflight
     modes = output_mode.lower(), (microbatch_mode or output_mode).lower()
-    told = json.loads(preflight.examine(frame._jdf, *modes, format_, options, interval_ms, ask, list(starts)))
-    refusals = tuple(Refusal(**refusal) for refusal in told["refusals"])
-    plan = _operator(told["plan"]) if told["plan"] is not None else None
-    calls = tuple(Call(**call) for call in told["calls"])
+    result = json.loads(preflight.examine(frame._jdf, *modes, format_, options, interval_ms, ask, list(starts)))
+    refusals = tuple(Refusal(**refusal) for refusal in result["refusals"])
+    plan = _operator(result["plan"]) if result["plan"] is not None else None
+    calls = tuple(Call(**call) for call in result["calls"])
     return Examined(
         plan,
         refusals,
-        tuple(told["tasks"]),
-        tuple(told["windows_s"]),
+        tuple(result["tasks"]),
+        tuple(result["windows_s"]),
         calls,
-        pivots=told["pivots"],
-        microbatch=told["microbatch"],
+        pivots=result["pivots"],
+        microbatch=result["microbatch"],
     )
 
 
-def _operator(told: Mapping[str, Any]) -> Operator:
-    """A plan node and those below it."""
+def _operator(result: Mapping[str, Any]) -> Operator:
+    """Convert a plan node and its children."""
     return Operator(
-        told["name"],
-        told["partitions"],
-        tuple(_operator(child) for child in told["children"]),
-        refused=told["refused"],
-        implied=told["implied"],
-        fixed=told["fixed"],
-        bounded=told["bounded"],
-        functions=tuple(told["functions"]),
-        path=told["path"],
-        call=told["call"],
-        line=told["line"],
+        result["name"],
+        result["partitions"],
+        tuple(_operator(child) for child in result["children"]),
+        refused=result["refused"],
+        implied=result["implied"],
+        fixed=result["fixed"],
+        bounded=result["bounded"],
+        functions=tuple(result["functions"]),
+        path=result["path"],
+        call=result["call"],
+        line=result["line"],
     )
 
 
 def stream_reads(frame: DataFrame) -> list[StreamRead]:
-    """The streaming sources that a DataFrame reads."""
+    """Return the streaming sources that a DataFrame reads."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     reads = []
     for leaf in elements(leaves):
@@ -100,7 +100,7 @@ def stream_reads(frame: DataFrame) -> list[StreamRead]:
 
 @contextlib.contextmanager
 def recorded_lines(spark: SparkSession) -> Iterator[None]:
-    """Let what DataFrame calls add to a plan remember the user's line, while this lasts."""
+    """Inside this block, record the user's line for every plan node that a DataFrame call adds."""
     sites = tailrace_of(spark).CallSites
     _wrap_methods(sites)
     try:
@@ -149,7 +149,7 @@ def _recording(method: Callable[..., Any], sites: Any) -> Callable[..., Any]:
 
 
 def _users_line() -> str | None:
-    """Where the caller's caller is, if that is neither PySpark nor Tailrace."""
+    """Return file and line of the caller's caller, or None if it is PySpark or Tailrace."""
     frame = sys._getframe(2)
     file = frame.f_code.co_filename
     if file.startswith(_NOT_THE_USERS):

@@ -1,4 +1,4 @@
-"""Queries that run: their tasks, their batches, and why they ended."""
+"""Running queries: their tasks, their batches, and why they ended."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class TaskTimes:
 
 
 class BatchTimes:
-    """Notes when the tasks of a query's batches start and end, from now on."""
+    """Records when the tasks of a query's batches start and end."""
 
     def __init__(self, query: StreamingQuery) -> None:
         spark = SparkSession.builder.getOrCreate()
@@ -29,9 +29,9 @@ class BatchTimes:
         self._times.open()
 
     def of(self, batch: int) -> TaskTimes | None:
-        """A batch's; None where it is not known."""
-        found = list(self._times.of(batch))
-        return TaskTimes(*map(int, found)) if found else None
+        """Return the task times of a batch, or None if they are not known."""
+        times = list(self._times.of(batch))
+        return TaskTimes(*map(int, times)) if times else None
 
     def close(self) -> None:
         """Stop listening."""
@@ -39,7 +39,7 @@ class BatchTimes:
 
 
 class BatchWatch:
-    """Knows which batch of a query runs, and can end the query after it."""
+    """Follows the batches of a query, and can end the query after one."""
 
     def __init__(self, query: StreamingQuery) -> None:
         spark = SparkSession.builder.getOrCreate()
@@ -47,20 +47,20 @@ class BatchWatch:
         self._watch.open()
 
     def end_after(self, completed: int) -> bool:
-        """Let the query complete the batch after the given one and then end; False where that has not begun yet."""
+        """End the query after the batch that follows ``completed``; return False if that batch has not begun."""
         return bool(self._watch.endAfter(completed))
 
     def has_ended(self) -> bool:
-        """Whether a query that was told to end has done so; it calls itself inactive before that."""
+        """Return whether the query has ended; Spark calls it inactive earlier."""
         return bool(self._watch.hasEnded())
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop listening to the query."""
         self._watch.close()
 
 
 def failure_text(query: StreamingQuery) -> str | None:
-    """Everything Spark says about why a query ended, or None where nothing went wrong."""
+    """Return Spark's message and stack trace of a failed query, or None if it did not fail."""
     failed = query.exception()
     if failed is None:
         return None
@@ -90,25 +90,25 @@ class StageTasks:
 
 def running_stages(query: StreamingQuery) -> list[StageTasks]:
     """Return the running stages of a query, the source's first, also those without any slot."""
-    found = []
+    stages = []
     for stage in _tasks(query).stages():
         total, started, done, retrying, steady_ms = map(int, stage)
-        found.append(StageTasks(total, started, done, retrying, steady_ms / 1000))
-    return found
+        stages.append(StageTasks(total, started, done, retrying, steady_ms / 1000))
+    return stages
 
 
 def unread_partitions(query: StreamingQuery) -> tuple[str, ...]:
-    """The partitions whose tasks have no slot right now, where that can be told."""
+    """Return the partitions whose tasks have no slot now, as far as Spark reports them."""
     return tuple(_tasks(query).unread())
 
 
 def has_running_tasks(query: StreamingQuery) -> bool:
-    """Whether a query has tasks at work right now."""
+    """Return whether a query has running tasks."""
     return any(stage.started > stage.done for stage in running_stages(query))
 
 
 def has_tasks_at_work(query: StreamingQuery) -> bool:
-    """Whether any task of a query is at work, also one that is about to end because the query was stopped."""
+    """Return whether any task of a query still runs, including tasks of a stopped query."""
     return bool(_tasks(query).atWork())
 
 
@@ -117,6 +117,6 @@ def _tasks(query: StreamingQuery) -> Any:
 
 
 def runs_in_real_time(query: StreamingQuery) -> bool:
-    """Whether the plan that is running reads its source continuously."""
+    """Return whether the running plan reads its source continuously."""
     execution = query._jsq.streamingQuery().lastExecution()
     return execution is not None and "RealTimeStreamScan" in str(execution.executedPlan().toString())

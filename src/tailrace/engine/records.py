@@ -21,7 +21,7 @@ class RecordCounts:
         self._check = check
 
     def watch(self) -> None:
-        """Count from now on also what tasks had counted that are stopped."""
+        """Also include the counts of stopped tasks from now on."""
         self._check.killed().open()
 
     def uses(self, frame: DataFrame) -> int:
@@ -29,11 +29,11 @@ class RecordCounts:
         return int(tailrace_of(frame.sparkSession).Records.uses(frame._jdf, self._check))
 
     def malformed(self) -> dict[str, int]:
-        """The records that could not, by reason."""
+        """Return the number of malformed records by reason."""
         return {reason: number for reason, number in sorted(self._value().items()) if reason}
 
     def read(self) -> int:
-        """All records, those that could not be read included."""
+        """Return the number of all records, malformed ones included."""
         return sum(self._value().values())
 
     def settle(self) -> None:
@@ -41,7 +41,7 @@ class RecordCounts:
         self._check.killed().settle(2000)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop counting."""
         self._check.killed().close()
 
     def _value(self) -> dict[str, int]:
@@ -83,7 +83,7 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
     """The good records of a frame read from Kafka, their content in the column ``RECORD``, and the counts of all."""
     spark = raw.sparkSession
     records = tailrace_of(spark).Records
-    made = records.check(
+    checker = records.check(
         classic_of(spark),
         check.format,
         check.schema,
@@ -93,7 +93,7 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
         check.dead_letter_topic,
         dict(check.producer),
     )
-    return DataFrame(records.read(raw._jdf, made), spark), RecordCounts(made)
+    return DataFrame(records.read(raw._jdf, checker), spark), RecordCounts(checker)
 
 
 def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
@@ -108,8 +108,8 @@ def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
 
 def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
     """The frame with a column of Kafka headers instead of the user's headers in ``own``; its hidden columns stay."""
-    made = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
-    return DataFrame(made, frame.sparkSession)
+    result = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
+    return DataFrame(result, frame.sparkSession)
 
 
 @dataclass(frozen=True)

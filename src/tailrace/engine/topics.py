@@ -15,7 +15,7 @@ from tailrace.kafka.cause import Cause
 from tailrace.kafka.client import client_identity, java_client_options
 from tailrace.kafka.failures import broker_error
 from tailrace.kafka.rights import Rights
-from tailrace.kafka.topics import topic_unseen
+from tailrace.kafka.topics import topic_not_visible
 
 _DEEPEST = 20
 """How many causes of an exception are looked at."""
@@ -36,7 +36,7 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
             answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
             return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
     except NotAuthorized as unseen:
-        raise topic_unseen(topics, client_identity(options)) from unseen
+        raise topic_not_visible(topics, client_identity(options)) from unseen
 
 
 def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, Rights]:

@@ -1,1 +1,1 @@
-"""Kafka as the pipelines meet it: topics and partitions, and a real broker for development."""
+"""Kafka topics, records and access rights, and a real broker for development."""

@@ -1,4 +1,4 @@
-"""Our own client for questions to a broker, whose failures are errors about that broker."""
+"""Tailrace's own admin client, whose failures become errors about the broker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,24 +12,26 @@ from tailrace.kafka.failures import ClientConfig, broker_error, librdkafka_cause
 
 
 @contextmanager
-def asking(config: ClientConfig) -> Iterator[AdminClient]:
-    """Open a client; whatever a question ends with is classified with what the client reported beside it.
+def admin_client(config: ClientConfig) -> Iterator[AdminClient]:
+    """Open an admin client; raise the classified error if a request fails.
+
+    The client reports a refused login or a failed TLS handshake to a callback, while the request itself only times out.
 
     Raises:
         BrokerUnreachable: No broker answered in time.
-        TlsFailed: There is no TLS connection.
-        AuthenticationFailed: The broker does not accept the login.
-        NotAuthorized: The broker does not let this user ask.
-        KafkaError: It refused for another reason.
+        TlsFailed: The TLS handshake failed.
+        AuthenticationFailed: The broker refused the login.
+        NotAuthorized: This user may not send the request.
+        KafkaError: The broker refused the request for another reason.
     """
-    beside: list[KafkaErrorCode] = []
+    reported: list[KafkaErrorCode] = []
     admin: AdminClient | None = None
     try:
-        settings: dict[str, Any] = {**config, "error_cb": beside.append}
+        settings: dict[str, Any] = {**config, "error_cb": reported.append}
         admin = AdminClient(settings)
         yield admin
     except (KafkaException, TimeoutError) as failed:
         if admin is not None:
-            admin.poll(0)  # hands over what was reported
+            admin.poll(0)  # calls error_cb with pending reports
         reason = failed.args[0] if isinstance(failed, KafkaException) else None
-        raise broker_error(config, librdkafka_cause(config, reason, beside)) from failed
+        raise broker_error(config, librdkafka_cause(config, reason, reported)) from failed

@@ -1,4 +1,4 @@
-"""Which broker a command talks to."""
+"""Find the broker that a command connects to."""
 
 import os
 
@@ -9,21 +9,21 @@ ENVIRONMENT_VARIABLE = "TAILRACE_BOOTSTRAP_SERVERS"
 
 
 def resolve_bootstrap_servers(given: str | None) -> str:
-    """The brokers' address: the one given, else the environment's, else the running development broker's."""
+    """Return the given address, else the one in the environment, else the running development broker's."""
     if given:
         return given
     if from_environment := os.environ.get(ENVIRONMENT_VARIABLE):
         return from_environment
-    by_hand = [record for record in running_brokers() if record.owner == "hand"]
-    named = [record for record in by_hand if record.name == DEFAULT_NAME] or by_hand
-    if len(named) == 1:
-        return named[0].bootstrap_servers
-    if not named:
+    started = [record for record in running_brokers() if record.owner == "hand"]
+    candidates = [record for record in started if record.name == DEFAULT_NAME] or started
+    if len(candidates) == 1:
+        return candidates[0].bootstrap_servers
+    if not candidates:
         raise BrokerUnnamed(
-            "no Kafka broker was named and no development broker is running",
-            fix=f"tailrace broker start, or --bootstrap-servers HOST:PORT, or set {ENVIRONMENT_VARIABLE}",
+            "no Kafka broker is given, and no development broker is running",
+            fix=f"run: tailrace broker start; or pass --bootstrap-servers HOST:PORT, or set {ENVIRONMENT_VARIABLE}",
         )
     raise BrokerUnnamed(
-        "several development brokers are running: " + ", ".join(record.name for record in named),
-        fix="choose one: --bootstrap-servers " + named[0].bootstrap_servers,
+        "several development brokers are running: " + ", ".join(record.name for record in candidates),
+        fix="choose one, such as: --bootstrap-servers " + candidates[0].bootstrap_servers,
     )

@@ -1,8 +1,8 @@
-"""A real Apache Kafka broker for development: one KRaft node, on loopback alone.
+"""A real Apache Kafka broker for development: one KRaft node, on loopback only.
 
-A broker lives in a folder of its own below the user's state folder. That it runs is known by a file lock which
-the broker's process itself holds for as long as it lives: no process id can be mistaken for another, and a killed
-broker leaves nothing that must be cleaned up by hand.
+Each broker has its own folder in the user's state folder. The broker's process holds a file lock while it runs, and the
+lock tells whether a broker runs. So a reused process id cannot cause a mistake, and a killed broker needs no manual
+clean-up.
 """
 
 import contextlib
@@ -33,30 +33,30 @@ from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import ClassArchive, Java, ensure_jars, ensure_java, jar_paths, state_dir
+from tailrace.toolchain.directories import make_private
+from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.jars import Announce
-from tailrace.toolchain.leash import LeashedProcess
-from tailrace.toolchain.places import make_private
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
-_PROBES_END_S = 5.0
-"""How long a start waits for other processes to finish looking whether the broker runs."""
+_PROBES_TIMEOUT_S = 5.0
+"""How long a start waits for other processes that are checking whether the broker runs."""
 HEAP_MB = 384
-"""Enough for a development broker: most of what Kafka caches is in the operating system's pages."""
+"""Enough for a development broker: Kafka caches mostly in the operating system's page cache."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """What is known of a broker, as written beside its data."""
+    """The description of a broker, stored next to its data."""
 
     name: str
     pid: int
     port: int
     controller_port: int
     owner: str
-    """``hand``: stays until it is stopped. ``program``: ends with the process that started it."""
+    """``hand``: runs until it is stopped. ``program``: ends with the process that started it."""
     folder: str
 
     @property
@@ -66,9 +66,9 @@ class BrokerRecord:
 
 
 class Broker:
-    """A broker that this program started and that ends with it; use it as a context manager."""
+    """A temporary broker that ends with this program; use it as a context manager."""
 
-    def __init__(self, record: BrokerRecord, process: LeashedProcess) -> None:
+    def __init__(self, record: BrokerRecord, process: GuardedProcess) -> None:
         self.record = record
         self._process = process
 
@@ -79,18 +79,18 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The root of its process tree."""
+        """The root of the broker's process tree."""
         return self._process.pid
 
     @property
     def scratch(self) -> Path:
-        """A folder for whatever is needed as long as the broker and no longer: it goes when the broker goes."""
+        """A folder for temporary files; it is removed together with the broker."""
         folder = Path(self.record.folder) / "scratch"
         folder.mkdir(exist_ok=True)
         return folder
 
     def stop(self) -> None:
-        """End the broker and remove its data."""
+        """Stop the broker and remove its data."""
         self._process.stop()
 
     def __enter__(self) -> Self:
@@ -100,16 +100,16 @@ class Broker:
         self.stop()
 
 
-def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | None = None) -> Broker:
-    """Start a broker that is gone, data and all, when this program ends, even by ``kill -9``.
+def temporary_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | None = None) -> Broker:
+    """Start a broker that ends with this program, even after ``kill -9``; its data is then removed.
 
     Args:
-        announce: Told what takes long.
-        heap_mb: Memory of its JVM.
-        memory: Where to make a folder for its log; it is in the broker's own by default.
+        announce: Called with a message before a step that takes long.
+        heap_mb: The heap of the broker's JVM.
+        memory: The parent folder for the broker's log; by default the log is in the broker's folder.
     """
     name = f"own-{os.getpid()}-{secrets.token_hex(3)}"
-    _remove_left_over(_brokers_folder(), memory)
+    _remove_stale_brokers(_brokers_folder(), memory)
     files = ServerFiles(_brokers_folder() / name, memory / name if memory is not None else None)
     removed = [files.folder, files.data]
     command = _command(files, announce, heap_mb)
@@ -117,10 +117,10 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | Non
         port, controller_port = free_ports(2)
         with _held_lock(files.folder) as lock:
             files.write(port, controller_port)
-            # Read through a handle of our own: the guard removes the folder, this file included, when the broker ends.
+            # Open for reading now: the guard removes the folder with this file when the broker ends.
             with files.output.open("wb") as output:
                 reader = files.output.open("rb")
-                process = LeashedProcess(command, output=output, grace_s=2.0, remove=removed, keep_open=[lock])
+                process = GuardedProcess(command, output=output, grace_s=2.0, remove=removed, keep_open=[lock])
             record = BrokerRecord(name, process.pid, port, controller_port, "program", str(files.folder))
             _write_record(record)
         with reader:
@@ -128,7 +128,7 @@ def own_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path | Non
                 _wait_ready(record, process.poll, reader, START_TIMEOUT_S)
             except BrokerStartFailed as failed:
                 process.stop()
-                # Between finding a free port and binding it another process may take it: try other ports.
+                # Another process may have taken a port before the broker could bind it: try other ports.
                 if attempt == 3 or "Address already in use" not in failed.detail:
                     raise
             except BaseException:
@@ -149,7 +149,7 @@ def start_broker(
     heap_mb: int = HEAP_MB,
     timeout_s: float = START_TIMEOUT_S,
 ) -> BrokerRecord:
-    """Start a broker that stays until :func:`stop_broker`; its data is kept unless ``fresh`` throws it away."""
+    """Start a broker that runs until :func:`stop_broker`; with ``fresh``, delete earlier data first."""
     files = ServerFiles(_folder(name))
     running = find_broker(name)
     if running is not None:
@@ -162,13 +162,13 @@ def start_broker(
     for wanted in (port, controller_port):
         if wanted and is_taken(wanted):
             raise PortTaken(
-                f"port {wanted} on {LOOPBACK} is taken by another process",
-                fix="leave --port out to get a free one, or choose another",
+                f"another process uses port {wanted} on {LOOPBACK}",
+                fix="omit --port to get a free one, or choose another port",
             )
     command = _command(files, announce, heap_mb)
     free = free_ports(2)
     port, controller_port = port or free[0], controller_port or free[1]
-    # Everything below happens under the lock: another process that starts or looks sees all of it or nothing.
+    # Under the lock: other processes see either the complete new broker or none.
     with _held_lock(files.folder) as lock:
         (files.folder / "broker.json").unlink(missing_ok=True)
         if fresh:
@@ -192,13 +192,13 @@ def start_broker(
             process.kill()
             process.wait()
             raise
-    # The broker outlives us on purpose; without this, Python warns of a process that nobody waited for.
+    # The broker outlives this program; without this line, Python warns about a process that was not waited for.
     process.returncode = 0
     return record
 
 
 def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: float = 15.0) -> BrokerRecord:
-    """Stop a broker that was started by hand; its data stays unless ``discard`` throws it away."""
+    """Stop a broker that :func:`start_broker` started; with ``discard``, delete its data too."""
     record = find_broker(name)
     folder = _folder(name)
     if record is None:
@@ -206,7 +206,7 @@ def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: f
             shutil.rmtree(folder)
         raise BrokerNotRunning(
             f"no broker {name!r} is running" + ("; its data is removed" if discard else ""),
-            fix="tailrace broker status lists the running ones",
+            fix="list the running brokers: tailrace broker status",
         )
     if record.owner == "program":
         raise BrokerNotRunning(
@@ -226,20 +226,20 @@ def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: f
 
 
 def find_broker(name: str = DEFAULT_NAME) -> BrokerRecord | None:
-    """The running broker of that name."""
+    """Return the running broker with this name, or None."""
     folder = _folder(name)
     return _read_record(folder) if _is_locked(folder) else None
 
 
 def running_brokers() -> list[BrokerRecord]:
-    """Every broker of this user's that is running."""
+    """Return this user's running brokers."""
     folders = sorted(_brokers_folder().glob("*/")) if _brokers_folder().exists() else []
     records = (_read_record(folder) for folder in folders if _is_locked(folder))
     return [record for record in records if record is not None]
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """Signal a process that may have ended by itself in this very moment."""
+    """Send a signal to a process that may have just ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -250,12 +250,12 @@ def _brokers_folder() -> Path:
 
 def _folder(name: str) -> Path:
     if not _NAME.fullmatch(name):
-        raise OptionRefused(f"{name!r} cannot be a broker's name", fix="use letters, digits, dot, dash and underscore")
+        raise OptionRefused(f"invalid broker name {name!r}", fix="use letters, digits, dots, dashes and underscores")
     return _brokers_folder() / name
 
 
 def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
-    """The command line of the broker's JVM."""
+    """Return the command line of the broker's JVM."""
     java = ensure_java(announce)
     jars = ensure_jars(java, ["broker"], announce)["broker"]
     return [
@@ -263,10 +263,10 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
         *broker_archive(java).options(),
         f"-Xms{heap_mb}m",
         f"-Xmx{heap_mb}m",
-        # Nearly all that a broker allocates is gone with its request: the larger the young part, the fewer its pauses.
+        # Most objects die with their request: the larger the young generation, the fewer the GC pauses.
         f"-Xmn{heap_mb * 3 // 4}m",
-        # A concurrent collector's threads would take the cores of a small machine from what is being measured. The
-        # serial one stood still for 14 to 22 ms at a time at 2,000 events/s, this one for 3 to 4 ms.
+        # The threads of a concurrent collector would take CPU time from what is measured on a small machine. The serial
+        # collector paused for 14 to 22 ms at 2,000 events/s, this one for 3 to 4 ms.
         "-XX:+UseParallelGC",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={files.logging.as_uri()}",
@@ -278,25 +278,25 @@ def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
 
 
 def broker_archive(java: Java) -> ClassArchive:
-    """The archive of the classes that a broker loads, on that Java."""
+    """Return the class archive for a broker on this Java."""
     return ClassArchive("broker", java, tuple(jar_paths("broker")))
 
 
 def write_broker_archive(announce: Announce) -> None:
-    """Write the class archive of the broker, if it is not there, and wait for it.
+    """Write the class archive for brokers, unless it exists, and wait for it.
 
     Raises:
-        ArchiveNotWrittenError: Java refused to write it.
+        ArchiveNotWrittenError: Java did not write it.
     """
     archive = broker_archive(ensure_java(announce))
     if not archive.is_written and not archive.is_off:
-        announce("Saving Kafka's loaded classes, so that brokers start faster: some seconds, once ...")
+        announce("Writing a class archive so that brokers start faster: some seconds, once ...")
         archive.write(os.pathsep.join(map(str, archive.files)))
 
 
 @contextlib.contextmanager
 def _held_lock(folder: Path) -> Iterator[int]:
-    """The lock that says this broker runs. The process started inside inherits it; we let go of ours."""
+    """Hold the lock of a running broker. The broker's process inherits it; this process closes its own copy."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -307,16 +307,16 @@ def _held_lock(folder: Path) -> Iterator[int]:
 
 
 def _take_lock(lock: int, folder: Path) -> None:
-    """Take the exclusive lock; wait for probes of other processes, which share it for a moment."""
-    deadline = time.monotonic() + _PROBES_END_S
+    """Take the exclusive lock; wait for probes of other processes, which hold a shared lock for a moment."""
+    deadline = time.monotonic() + _PROBES_TIMEOUT_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             if _is_locked(folder) or time.monotonic() > deadline:
                 raise BrokerAlreadyRunning(
-                    f"broker {folder.name!r} is being started by another process",
-                    fix="tailrace broker status",
+                    f"another process is starting broker {folder.name!r}",
+                    fix="wait until it runs: tailrace broker status",
                 ) from taken
             time.sleep(0.01)
         else:
@@ -324,10 +324,10 @@ def _take_lock(lock: int, folder: Path) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether a broker's process is alive and holds the lock of this folder.
+    """Return whether a broker's process is alive and holds the lock of this folder.
 
-    The probe's own lock is shared: with an exclusive one, two processes that probe at once would each take the other
-    for a running broker.
+    The probe takes a shared lock: with an exclusive one, two concurrent probes would each mistake the other for a
+    running broker.
     """
     try:
         lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CLOEXEC)
@@ -344,9 +344,9 @@ def _is_locked(folder: Path) -> bool:
 
 def _write_record(record: BrokerRecord) -> None:
     path = Path(record.folder) / "broker.json"
-    half_written = path.with_suffix(".new")
-    half_written.write_text(json.dumps(asdict(record)))
-    half_written.replace(path)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(asdict(record)))
+    temporary.replace(path)
 
 
 def _read_record(folder: Path) -> BrokerRecord | None:
@@ -356,10 +356,10 @@ def _read_record(folder: Path) -> BrokerRecord | None:
         return None
 
 
-def _remove_left_over(brokers: Path, memory: Path | None) -> None:
-    """Remove what a program's broker left behind when the machine, guard and all, went down."""
+def _remove_stale_brokers(brokers: Path, memory: Path | None) -> None:
+    """Remove the files of temporary brokers whose guard was lost, for example in a crash of the machine."""
     for log in memory.glob("own-*/") if memory is not None and make_private(memory) else ():
-        # A broker's folder is made before its log.
+        # A broker's folder is created before its log.
         if not log.is_symlink() and not (brokers / log.name).exists():
             shutil.rmtree(log, ignore_errors=True)
     for folder in brokers.glob("own-*/"):
@@ -371,12 +371,12 @@ def _remove_left_over(brokers: Path, memory: Path | None) -> None:
 
 
 def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
-    """Wait until the broker answers; raise with its own words if it ends or takes too long."""
+    """Wait until the broker answers; raise an error with its output if it ends or takes too long."""
     config = plain_client(record.bootstrap_servers)
     deadline = time.monotonic() + timeout_s
     while True:
         if poll() is not None:
-            raise _start_failed(record, printed, "ended while it started")
+            raise _start_failed(record, printed, "ended during its start")
         if is_taken(record.port):
             with contextlib.suppress(KafkaError):
                 list_topics(config)
@@ -387,27 +387,27 @@ def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: I
 
 
 def _start_failed(record: BrokerRecord, output: IO[bytes], what: str) -> BrokerStartFailed:
-    """The error with the broker's own reason in it."""
+    """Return the error with the reason that the broker printed."""
     printed = output.read().decode(errors="replace")
-    by_hand = (
-        f"its output is in {Path(record.folder) / 'broker.log'}; data that it cannot read goes with: "
+    persistent_fix = (
+        f"read {Path(record.folder) / 'broker.log'}; if the data is damaged, delete it: "
         f"tailrace broker start --name {record.name} --fresh"
     )
     return BrokerStartFailed(
         f"broker {record.name!r} {what}",
-        why=_own_words(printed),
-        fix=by_hand if record.owner == "hand" else "--verbose shows everything that it printed",
+        why=_reason(printed),
+        fix=persistent_fix if record.owner == "hand" else "run with --verbose to see the broker's output",
         detail=printed,
     )
 
 
-def _own_words(printed: str) -> str:
-    """The line in which Kafka or Java says what is wrong."""
-    for telling in (
+def _reason(printed: str) -> str:
+    """Return the line in which Kafka or Java names the problem."""
+    for pattern in (
         r"^Caused by: [\w.$]+: (.+)$",
         r"^[\w.$]+(?:Exception|Error): (.+)$",
         r"(?:ERROR|FATAL|Error:) (.+)$",
     ):
-        if found := re.findall(telling, printed, re.MULTILINE):
-            return str(found[-1]).strip()
+        if matches := re.findall(pattern, printed, re.MULTILINE):
+            return str(matches[-1]).strip()
     return (printed.strip().splitlines() or ["it printed nothing"])[-1]

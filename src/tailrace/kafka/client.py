@@ -1,7 +1,7 @@
-"""Settings for the Kafka client that Tailrace itself uses, made from the options that Spark's connector takes.
+"""Translate options of Spark's Kafka connector into settings for Tailrace's own Kafka client.
 
-Spark's connector uses the Java client; Tailrace asks brokers through librdkafka. The two share most names. Where
-they differ (JAAS strings, key stores), this module translates, or says that it cannot.
+Spark's connector uses the Java client; Tailrace uses librdkafka. Most names are the same. If they differ (JAAS strings,
+key stores), this module translates them or reports that it cannot.
 """
 
 import re
@@ -20,31 +20,31 @@ _JAAS_PAIR = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((
 
 
 def java_client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of the Kafka client itself among Spark's, under their own names."""
+    """Return the Kafka client's options among Spark's, without the ``kafka.`` prefix."""
     return {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
 
 
 def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str | int] | None:
-    """The librdkafka settings that reach the same brokers, or None where they cannot be translated.
+    """Return librdkafka settings for the same brokers, or None if the options cannot be translated.
 
     Args:
         bootstrap_servers: The brokers' addresses.
-        options: Source or sink options as Spark's Kafka connector takes them (``kafka.`` in front of client ones).
+        options: Source or sink options of Spark's Kafka connector; client options begin with ``kafka.``.
     """
     config: dict[str, str | int] = {
         "bootstrap.servers": bootstrap_servers,
-        # Our errors are sentences of our own; librdkafka's log lines on stderr would only double them.
+        # Tailrace's errors report every failure; librdkafka would log it to stderr too.
         "log_level": 0,
         "socket.connection.setup.timeout.ms": 2000,
-        # A new client waits for half of this before it asks its first question: 55 ms by default, 14 ms with this one.
-        # Start and check ask a dozen.
+        # A new client waits for half of this time before its first request: 55 ms by default, 14 ms with this value.
+        # `start` and `check` use a dozen clients.
         "reconnect.backoff.ms": 20,
     }
     client = java_client_options(options)
     config |= {key: value for key, value in client.items() if key in _SAME_NAME}
     config |= {_PEM_NAMES[key]: value for key, value in client.items() if key in _PEM_NAMES}
     if config.get("ssl.endpoint.identification.algorithm") == "":
-        config["ssl.endpoint.identification.algorithm"] = "none"  # Java's word for off is the empty one
+        config["ssl.endpoint.identification.algorithm"] = "none"  # Java disables it with an empty value
     if "sasl.jaas.config" in client:
         pairs = _jaas_pairs(client["sasl.jaas.config"])
         if set(pairs) != {"username", "password"}:
@@ -54,7 +54,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
 
 
 def client_identity(options: Mapping[str, str]) -> dict[str, str | int]:
-    """Where a client of Spark's connects and who it is, under librdkafka's names, and nothing else of its options."""
+    """Return only the address and the user name of Spark's Kafka options, under librdkafka's names."""
     client = java_client_options(options)
     name = _jaas_pairs(client.get("sasl.jaas.config", "")).get("username")
     address: dict[str, str | int] = {"bootstrap.servers": client.get("bootstrap.servers", "the given address")}
@@ -62,7 +62,7 @@ def client_identity(options: Mapping[str, str]) -> dict[str, str | int]:
 
 
 def _jaas_pairs(text: str) -> dict[str, str]:
-    """User name and password in a JAAS string, quotes and escapes resolved."""
+    """Return user name and password from a JAAS string, unquoted and unescaped."""
     pairs = {}
     for name, double_quoted, single_quoted, bare in _JAAS_PAIR.findall(text):
         pairs[name] = bare or re.sub(r"\\(.)", r"\1", double_quoted or single_quoted)
@@ -70,7 +70,7 @@ def _jaas_pairs(text: str) -> dict[str, str]:
 
 
 def _add_pem_files(config: dict[str, str | int], client: Mapping[str, str]) -> bool:
-    """Add the certificate files; return False where one is a Java key store, which librdkafka cannot read."""
+    """Add the certificate files; return False if one is a Java key store, which librdkafka cannot read."""
     for store, targets in (
         ("ssl.truststore", ("ssl.ca.location",)),
         ("ssl.keystore", ("ssl.certificate.location", "ssl.key.location")),
@@ -85,7 +85,7 @@ def _add_pem_files(config: dict[str, str | int], client: Mapping[str, str]) -> b
 
 
 def plain_client(bootstrap_servers: str) -> Mapping[str, str | int | bool]:
-    """Settings for our own clients of a broker that asks for no credentials, such as one that Tailrace started."""
+    """Return client settings for a broker without TLS or login, such as a development broker."""
     config = client_config(bootstrap_servers, {})
     if config is None:
         raise AssertionError("an address alone always translates")

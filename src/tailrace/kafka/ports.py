@@ -1,4 +1,4 @@
-"""Loopback ports: free ones, and whether one is taken."""
+"""Find free ports on the loopback interface, and check whether a port is in use."""
 
 import socket
 
@@ -6,7 +6,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that no process listens on, all different."""
+    """Return distinct ports that no process listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -18,9 +18,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_taken(port: int) -> bool:
-    """Whether a process listens on a loopback port."""
+    """Return whether a process listens on a loopback port."""
     with socket.socket() as probe:
-        # Sockets of a server that has just ended linger; as a server does, look past them.
+        # Like a server, ignore sockets in TIME_WAIT that a stopped server left behind.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

@@ -1,4 +1,4 @@
-"""The records of a topic: sending some, and reading what is there or what comes."""
+"""Send records to a topic and read them."""
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka import KafkaError as KafkaErrorCode
 
-from tailrace.errors import KafkaError
+from tailrace.errors import KafkaError, counted
 from tailrace.kafka.rights import READ, WRITE, not_authorized
 from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
 
 _PRODUCER = {
-    # As Java's clients place a key, Spark's among them; librdkafka by itself would choose another partition.
+    # The partitioner of Java clients, including Spark's; librdkafka's default maps keys to other partitions.
     "partitioner": "murmur2_random",
-    # A person waits for the answer: long before librdkafka's own five minutes.
+    # A person is waiting: librdkafka's default is five minutes.
     "message.timeout.ms": 10_000,
 }
 _CONSUMER = {
     "group.id": "tailrace-read",
     "enable.auto.commit": False,
-    # Where old records are deleted while they are read, go on with the oldest that is left.
+    # If the broker deletes old records meanwhile, continue with the oldest that exists.
     "auto.offset.reset": "earliest",
 }
 _POLL_S = 0.2
-"""How long Ctrl-C may go unheard; a record is there at once."""
+"""The longest delay of Ctrl-C; records arrive without delay."""
 
 
 @dataclass(frozen=True)
 class TopicRecord:
-    """A record as a consumer gets it."""
+    """A record as a consumer receives it."""
 
     topic: str
     partition: int
@@ -39,33 +39,33 @@ class TopicRecord:
 
 
 def as_text(data: bytes | None) -> str | None:
-    """Bytes for a person: UTF-8, and what is none as backslash escapes."""
+    """Decode bytes as UTF-8; write invalid bytes as backslash escapes."""
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key: bytes | None = None) -> int:
-    """Send each value as a record; return how many the broker has taken.
+    """Send each value as a record; return how many the broker accepted.
 
     Raises:
         BrokerUnreachable: No broker answered in time.
         TopicMissing: The topic is not there.
         NotAuthorized: This user may not write to the topic.
-        KafkaError: The broker did not take all of them.
+        KafkaError: The broker did not accept all records.
     """
     partition_counts(config, [topic])
-    sending = _Sending(config, topic, key)
+    sender = _Sender(config, topic, key)
     try:
         for value in values:
-            if not sending.send(value):
+            if not sender.send(value):
                 break
     finally:
-        # Also where the values end with Ctrl-C: what was handed over is delivered, or known not to be.
-        sending.finish()
-    return sending.taken
+        # Also after Ctrl-C: deliver the records that were produced, or report that they failed.
+        sender.finish()
+    return sender.accepted
 
 
-class _Sending:
-    """Records on their way to a topic."""
+class _Sender:
+    """Sends records to one topic and counts the accepted ones."""
 
     def __init__(self, config: ClientConfig, topic: str, key: bytes | None) -> None:
         self._config = config
@@ -73,15 +73,15 @@ class _Sending:
         self._topic = topic
         self._key = key
         self._refused: KafkaErrorCode | None = None
-        self.taken = 0
+        self.accepted = 0
 
     def send(self, value: bytes) -> bool:
-        """Hand one record over; return False where it, or one before it, was refused."""
+        """Produce one record; return False if this or an earlier record was refused."""
         while self._refused is None:
             try:
-                self._producer.produce(self._topic, value, key=self._key, on_delivery=self._note)
+                self._producer.produce(self._topic, value, key=self._key, on_delivery=self._on_delivery)
             except BufferError:
-                # The broker is behind: wait for room.
+                # The producer's queue is full: wait for the broker.
                 self._producer.poll(_POLL_S)
             except KafkaException as refused:
                 self._refused = refused.args[0]
@@ -91,20 +91,20 @@ class _Sending:
         return False
 
     def finish(self) -> None:
-        """Wait for the broker's answers; raise if one of them is no."""
-        self._producer.flush()  # ends: each record is delivered or given up in time
+        """Wait for all delivery reports; raise an error if a record was refused."""
+        self._producer.flush()  # message.timeout.ms limits the wait
         if self._refused is not None and self._refused.code() == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise not_authorized(WRITE, self._topic, self._config)
         if self._refused is not None:
             raise KafkaError(
-                f"topic {self._topic!r} took {self.taken:,} of the records, then no more",
+                f"topic {self._topic!r} accepted {counted(self.accepted, 'record')}, then refused one",
                 why=self._refused.str(),
-                fix="correct the record, or look whether the broker is well, and send the rest again",
+                fix="correct the next record, or check the broker, and send the rest again",
             )
 
-    def _note(self, refused: KafkaErrorCode | None, _record: Message) -> None:
+    def _on_delivery(self, refused: KafkaErrorCode | None, _record: Message) -> None:
         if refused is None:
-            self.taken += 1
+            self.accepted += 1
         elif self._refused is None:
             self._refused = refused
 
@@ -112,20 +112,20 @@ class _Sending:
 def read_records(
     config: ClientConfig, topic: str, *, starting: str = "earliest", count: int | None = None, follow: bool = False
 ) -> Generator[TopicRecord]:
-    """The records of a topic; where it begins and ends is settled when this returns.
+    """Read the records of a topic; the start and end offsets are fixed before the first record is read.
 
     Args:
         config: The Kafka client's settings.
         topic: The topic.
-        starting: ``"earliest"``, or ``"latest"`` for what comes from now on.
-        count: Ends after so many records and waits for them, if need be.
-        follow: Waits for more for ever. With neither, it ends where the topic ends now.
+        starting: ``"earliest"``, or ``"latest"`` for new records only.
+        count: End after this many records; wait for them if necessary.
+        follow: Wait for new records forever. Without ``count`` and ``follow``, end at the current end of the topic.
 
     Raises:
         BrokerUnreachable: No broker answered in time.
         TopicMissing: The topic is not there.
         NotAuthorized: This user may not read the topic.
-        KafkaError: The topic cannot be read.
+        KafkaError: The broker refused to send the records.
     """
     ends = log_ends(config, partition_counts(config, [topic]))[topic]
     begin = ends if starting == "latest" else dict.fromkeys(ends, OFFSET_BEGINNING)
@@ -138,56 +138,56 @@ def _records(
     failures: list[KafkaErrorCode] = []
     settings = {"enable.partition.eof": until is not None, "error_cb": failures.append}
     consumer = Consumer({**config, **_CONSUMER, **settings})
-    left = set(begin)
-    given = 0
+    unfinished = set(begin)
+    yielded = 0
     try:
         consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in begin.items()])
-        while left and given != count:
+        while unfinished and yielded != count:
             message = consumer.poll(_POLL_S)
             if failures:
-                # Also comes from one of several addresses of a broker that is well: the broker itself is asked.
+                # One unreachable address of several reports this too, so ask the broker itself.
                 failures.clear()
                 partition_counts(config, [topic])
             if message is None:
                 continue
             failed = message.error()
             if failed is not None and failed.code() == KafkaErrorCode.GROUP_AUTHORIZATION_FAILED:
-                continue  # it joins no group, and commits nothing
+                continue  # this consumer joins no group and commits nothing
             record = _record(message, config)
             if record is None:
-                left.discard(int(message.partition() or 0))
+                unfinished.discard(int(message.partition() or 0))
                 continue
-            # What comes while it reads is not what was there: without this, a busy topic would never end.
+            # Skip records that arrived after the start: on a busy topic this would never end.
             if until is None or record.offset < until[record.partition]:
-                given += 1
+                yielded += 1
                 yield record
             if until is not None and record.offset + 1 >= until[record.partition]:
-                left.discard(record.partition)
+                unfinished.discard(record.partition)
     finally:
         consumer.close()
 
 
 def topic_record(message: Message) -> TopicRecord:
-    """A message that was polled without an error, as plain data."""
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found
+    """Convert a polled message without an error to plain data."""
+    given = message.headers() or []
+    pairs = given.items() if isinstance(given, dict) else given
     headers = tuple((name, _bytes(value)) for name, value in pairs)
-    place = int(message.partition() or 0), int(message.offset() or 0)
-    return TopicRecord(str(message.topic()), *place, _bytes(message.key()), _bytes(message.value()), headers)
+    position = int(message.partition() or 0), int(message.offset() or 0)
+    return TopicRecord(str(message.topic()), *position, _bytes(message.key()), _bytes(message.value()), headers)
 
 
 def _record(message: Message, config: ClientConfig) -> TopicRecord | None:
-    """What was polled; None for the end of a partition."""
+    """Convert a polled message; return None for the end of a partition."""
     topic = str(message.topic())
     failed = message.error()
     if failed is None:
         return topic_record(message)
     if failed.code() == KafkaErrorCode._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
         return None
-    partition_counts(config, [topic])  # says it better where the topic, or the broker, is gone
+    partition_counts(config, [topic])  # raises a clearer error if the topic or the broker is gone
     if failed.code() == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise not_authorized(READ, topic, config)
-    raise KafkaError(f"topic {topic!r} cannot be read", why=failed.str(), fix="look whether the broker is well")
+    raise KafkaError(f"cannot read topic {topic!r}", why=failed.str(), fix="look at the broker's log")
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

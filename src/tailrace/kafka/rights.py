@@ -1,4 +1,4 @@
-"""What a user may do with topics and consumer groups, as the broker itself says."""
+"""Ask a broker which operations a user may perform on topics and consumer groups."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -11,70 +11,70 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import NotAuthorized
-from tailrace.kafka.admin import asking
+from tailrace.kafka.admin import admin_client
 from tailrace.kafka.failures import user_of
 
 READ, WRITE = "READ", "WRITE"
 Rights: TypeAlias = frozenset[str] | None
-"""The operations that a user may do; None if the broker does not say."""
+"""The operations that a user may perform; None if the broker does not say."""
 
 ASK_TIMEOUT_S = 5.0
 _DENIED = (KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED, KafkaErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def topic_rights(config: Mapping[str, str | int], topics: Iterable[str]) -> dict[str, Rights]:
-    """Ask what this client may do with each topic.
+    """Return what this client may do with each topic.
 
-    A right to read or write includes the one to describe: without that one, there is none.
+    The right to read or write includes the right to describe, so a client that may not describe has no right at all.
     """
-    with _acquainted(config) as admin:
+    with _connected_admin(config) as admin:
         names = TopicCollection(list(topics))
-        asked = admin.describe_topics(names, include_authorized_operations=True, request_timeout=ASK_TIMEOUT_S)
-        return {topic: _rights(answer) for topic, answer in asked.items()}
+        answers = admin.describe_topics(names, include_authorized_operations=True, request_timeout=ASK_TIMEOUT_S)
+        return {topic: _rights(answer) for topic, answer in answers.items()}
 
 
 def group_rights(config: Mapping[str, str | int], group: str) -> Rights:
-    """Ask what this client may do with a consumer group, whether there is one of this name or not."""
-    with _acquainted(config) as admin:
-        asked = admin.describe_consumer_groups(
+    """Return what this client may do with a consumer group, which need not exist."""
+    with _connected_admin(config) as admin:
+        answers = admin.describe_consumer_groups(
             [group], include_authorized_operations=True, request_timeout=ASK_TIMEOUT_S
         )
-        return _rights(asked[group])
+        return _rights(answers[group])
 
 
 def require_creatable(config: Mapping[str, str | int], topic: str) -> None:
-    """See that a topic could be made, without making it.
+    """Check that a topic can be created, without creating it.
 
     Raises:
-        NotAuthorized: This user may not make it.
-        KafkaError: The broker refuses it for another reason, or does not answer.
+        NotAuthorized: This user may not create it.
+        KafkaError: The broker refuses for another reason, or does not answer.
     """
     request = NewTopic(topic, num_partitions=1, replication_factor=-1)
-    with _acquainted(config) as admin:
+    with _connected_admin(config) as admin:
         try:
             admin.create_topics([request], operation_timeout=ASK_TIMEOUT_S, validate_only=True)[topic].result(15)
         except KafkaException as refused:
             if refused.args[0].code() == KafkaErrorCode.TOPIC_ALREADY_EXISTS:
-                return  # another process made it in the meantime
+                return  # another process has created it meanwhile
             raise
 
 
 def require_rights(
     config: Mapping[str, str | int], operation: str, rights: Mapping[str, Rights], *, group: bool = False
 ) -> list[str]:
-    """Refuse topics or groups that a user may not use as the pipeline needs them.
+    """Raise an error if a user lacks a right that the pipeline needs.
 
     Args:
-        config: Who the user is, and at which brokers.
+        config: The client settings, with the user and the brokers.
         operation: ``READ`` or ``WRITE``.
-        rights: What the user may do with each of them.
-        group: Whether they are consumer groups.
+        rights: The user's rights by the name of the topic or group.
+        group: Whether the names are consumer groups.
 
     Returns:
-        Those of which the broker does not say it.
+        The names for which the broker does not report rights.
 
     Raises:
-        NotAuthorized: The operation is not among the rights to one of them.
+        NotAuthorized: The user lacks the operation on one of them.
     """
     for name, held in rights.items():
         if held is not None and operation not in held:
@@ -85,13 +85,13 @@ def require_rights(
 def not_authorized(
     operation: str, name: str, config: Mapping[str, str | int], held: Rights = None, *, group: bool = False
 ) -> NotAuthorized:
-    """The error for a right that is missing, with the command that grants it."""
+    """Return the error for a missing right, with the command that grants it."""
     kind, address = "group" if group else "topic", config["bootstrap.servers"]
-    granted = "" if held is None else f", and the broker grants {', '.join(sorted(held)) or 'nothing'}"
+    granted = "" if held is None else f", but the broker grants {', '.join(sorted(held)) or 'nothing'}"
     verb = {READ: "read", WRITE: "write to"}[operation]
     return NotAuthorized(
         f"{user_of(config)} may not {verb} {kind} {name!r} at {address}",
-        why=f"that takes {operation} on it{granted}",
+        why=f"that requires {operation} on it{granted}",
         fix=f"kafka-acls --bootstrap-server {address} --add "
         f"--allow-principal User:{config.get('sasl.username', 'NAME')} "
         f"--operation {operation.capitalize()} --{kind} {name}",
@@ -99,18 +99,18 @@ def not_authorized(
 
 
 @contextmanager
-def _acquainted(config: Mapping[str, str | int]) -> Iterator[AdminClient]:
-    """A client that knows the brokers already: a fresh one now and then takes seconds to ask its first question."""
-    with asking(config) as admin:
+def _connected_admin(config: Mapping[str, str | int]) -> Iterator[AdminClient]:
+    """Open an admin client that is connected: the first request of a new one sometimes takes seconds."""
+    with admin_client(config) as admin:
         admin.list_topics(timeout=ASK_TIMEOUT_S)
         yield admin
 
 
 def _rights(answer: Future[Any]) -> Rights:
     try:
-        found: Collection[Any] | None = answer.result(2 * ASK_TIMEOUT_S).authorized_operations
+        operations: Collection[Any] | None = answer.result(2 * ASK_TIMEOUT_S).authorized_operations
     except KafkaException as refused:
         return frozenset() if refused.args[0].code() in _DENIED else None
     except TimeoutError:
         return None
-    return frozenset(operation.name for operation in found) if found else None
+    return frozenset(operation.name for operation in operations) if operations else None

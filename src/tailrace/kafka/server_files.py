@@ -1,4 +1,4 @@
-"""The files that a single-node Kafka broker (KRaft) starts from."""
+"""The configuration files of a single-node Kafka broker (KRaft)."""
 
 import base64
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.errors import BrokerStartFailed
 from tailrace.kafka.ports import LOOPBACK
-from tailrace.toolchain.places import make_private
+from tailrace.toolchain.directories import make_private
 
 _LOGGING = """\
 rootLogger.level = WARN
@@ -22,37 +22,37 @@ appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """Where one broker's configuration, data and output are."""
+    """The paths of one broker's configuration, data and output."""
 
     folder: Path
     log: Path | None = None
-    """Where topics and metadata are, if not in that folder."""
+    """The folder of topics and metadata, if it is not inside ``folder``."""
 
     @property
     def properties(self) -> Path:
-        """Kafka's own configuration."""
+        """Kafka's configuration file."""
         return self.folder / "server.properties"
 
     @property
     def logging(self) -> Path:
-        """How the broker logs."""
+        """The broker's Log4j configuration file."""
         return self.folder / "log4j2.properties"
 
     @property
     def data(self) -> Path:
-        """Topics and metadata."""
+        """The folder of topics and metadata."""
         return self.log or self.folder / "data"
 
     @property
     def output(self) -> Path:
-        """What the broker printed since its last start."""
+        """The broker's output since its last start."""
         return self.folder / "broker.log"
 
     def write(self, port: int, controller_port: int) -> None:
-        """Write everything a broker on these ports needs; data that is there stays.
+        """Write the configuration of a broker on these ports; keep existing data.
 
         Raises:
-            BrokerStartFailed: The folder for its log in shared memory is a link, or not this user's alone.
+            BrokerStartFailed: The log folder in shared memory is a link, or other users can access it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.log is None:
@@ -64,42 +64,42 @@ class ServerFiles:
         self._format_storage()
 
     def _format_storage(self) -> None:
-        """Give an empty data folder its identity, as Kafka's storage tool does.
+        """Format an empty data folder like Kafka's storage tool.
 
-        The tool costs a JVM start (about 2 s) to write these four lines; a broker without a bootstrap file takes
-        its release's own feature levels, which is what a fresh development broker wants.
+        The tool needs a JVM start (about 2 s) to write these four lines. A broker without a bootstrap file uses the
+        feature levels of its release, which is right for a new development broker.
         """
         meta = self.data / "meta.properties"
         if meta.exists():
             return
         lines = ["version=1", f"cluster.id={_kafka_uuid()}", "node.id=1", f"directory.id={_kafka_uuid()}"]
-        half_written = meta.with_suffix(".new")
-        half_written.write_text("\n".join(lines) + "\n")
-        half_written.replace(meta)
+        temporary = meta.with_suffix(".new")
+        temporary.write_text("\n".join(lines) + "\n")
+        temporary.replace(meta)
 
 
 def _make_in_memory(log: Path) -> None:
-    """Make the folder of a broker's log in one that this user alone can use."""
+    """Create the folder of a broker's log inside a folder that only this user can access."""
     shared = log.parent
-    # The second look is the one that counts: with a folder in it, nobody else can remove or replace the shared one.
+    # The second check is decisive: once the shared folder is not empty, no other user can remove or replace it.
     if make_private(shared):
         log.mkdir(mode=0o700, exist_ok=True)
     if not make_private(shared) or not make_private(log):
         raise BrokerStartFailed(
-            f"a broker's log cannot be kept in {shared}",
+            f"cannot use {shared} for the broker's log",
             why="it is a symbolic link, another user's folder, or open to other users",
-            fix=f"look at it and remove it: ls -ld {shared}",
+            fix=f"check its owner and mode, then remove it: ls -ld {shared}",
         )
 
 
 def _kafka_uuid() -> str:
-    """A random id in Kafka's notation: 16 bytes, URL-safe base64, no padding, no leading dash."""
+    """Return a random id in Kafka's format: 16 bytes, URL-safe base64, no padding, no leading dash."""
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return text if not text.startswith("-") else _kafka_uuid()
 
 
 def _server_properties(data: Path, port: int, controller_port: int) -> str:
-    """Kafka's configuration: one node, loopback alone, internal topics of one partition and one copy."""
+    """Return Kafka's configuration: one node, loopback only, internal topics with one partition and one replica."""
     threads = str(max(1, (os.cpu_count() or 1) // 2))
     settings = {
         "process.roles": "broker,controller",
@@ -120,15 +120,15 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",
-        # A third of a development broker's memory by default, for compacting logs of gigabytes.
+        # The default takes a third of a development broker's memory, to compact logs of gigabytes.
         "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
-        # Kafka goes by the records' own time: of data that is replayed, older than a week, nothing would be left after
-        # five minutes.
+        # Kafka's retention uses the timestamps of records: replayed data older than a week would be deleted after five
+        # minutes.
         "log.retention.ms": "-1",
-        # Otherwise an idle controller writes to disk, and forces it there, twice a second.
+        # Otherwise an idle controller writes and syncs to disk twice a second.
         "metadata.max.idle.interval.ms": "0",
-        # The defaults (3 and 8) are for servers. On two cores one of each is best: every further thread is one more to
-        # wake for a single record (real-time lane of the demo, 2,000 events/s: p50 5 ms against 10 ms with two).
+        # The defaults (3 and 8) suit servers. On two cores one of each is best: each further thread is one more to wake
+        # for a single record (real-time lane of the demo, 2,000 events/s: p50 5 ms against 10 ms with two).
         "num.network.threads": threads,
         "num.io.threads": threads,
     }
@@ -136,7 +136,7 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
 
 
 def _java_text(value: str) -> str:
-    """A value as Java reads it from a properties file, which is Latin-1 with escapes."""
+    """Escape a value for a Java properties file, which is Latin-1 with escapes."""
     return "".join(
         char if char.isascii() and char != "\\" else "".join(f"\\u{unit:04x}" for unit in _utf16(char))
         for char in value

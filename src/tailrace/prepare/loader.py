@@ -11,7 +11,7 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
-from tailrace.errors import PipelineNotFound
+from tailrace.errors import DefinitionError, PipelineNotFound
 from tailrace.frames.user_code import is_users, user_code
 from tailrace.pipeline import Pipeline
 from tailrace.spark_session import spark_on_demand
@@ -27,6 +27,7 @@ def load_pipeline(reference: str) -> Pipeline:
 
     Raises:
         PipelineNotFound: There is no such file, or not exactly one such pipeline in it.
+        DefinitionError: The file has the name of a standard-library module.
         UserCodeFailed: The file itself raised an exception.
     """
     place, name = _split(reference)
@@ -112,6 +113,7 @@ def _import_file(path: Path) -> ModuleType:
             f"there is no file {path}",
             fix="give the path of a Python file that defines a pipeline, or module:name",
         )
+    _require_no_stdlib_name(path)
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -128,6 +130,16 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
+def _require_no_stdlib_name(path: Path) -> None:
+    # PYTHONPATH of the workers, and sys.path here, have the file's folder before the standard library.
+    if path.suffix == ".py" and path.stem in sys.stdlib_module_names:
+        raise DefinitionError(
+            f"{path} has the name of Python's module {path.stem!r}",
+            why=f"Spark's Python workers would import this file instead of Python's own {path.stem!r}",
+            fix=f"rename the file: mv {path} {path.with_stem(f'{path.stem}_pipeline')}",
+        )
+
+
 def _free_name(path: Path) -> str:
     """Return the file's name as a module name; with a number if another module has that name."""
     stem = path.stem.replace(".", "_")  # a dot would make it a module of a package
@@ -136,8 +148,8 @@ def _free_name(path: Path) -> str:
 
 
 def _is_free(name: str, path: Path) -> bool:
-    if name == "__main__" or name in sys.stdlib_module_names:
-        return False  # a later import means the standard library's
+    if name == "__main__":
+        return False
     file = getattr(sys.modules.get(name), "__file__", None)
     return name not in sys.modules or (file is not None and Path(file).resolve() == path)
 

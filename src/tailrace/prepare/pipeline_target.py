@@ -26,7 +26,7 @@ from tailrace.prepare.python_functions import install_functions
 from tailrace.prepare.query_session import spark_for
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import QueryTopics, SourceTopics, source_topics
-from tailrace.spark_session import start_jvm_ahead
+from tailrace.spark_session import prelaunch_jvm
 
 _WITHOUT_DEAD_LETTERS = "name another topic with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'"
 
@@ -65,7 +65,7 @@ class PipelineTarget:
 
     def look_up(self, options: RunOptions, findings: Findings) -> None:
         """Ask for the topics of sink and sources; the JVM starts meanwhile."""
-        start_jvm_ahead(options.conf, options.master)
+        prelaunch_jvm(options.conf, options.master)
         if self._sink.config is not None:
             findings.ask_broker(self._require_sink)
         if all(each.config is not None for each in self._sources):

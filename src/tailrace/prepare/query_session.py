@@ -12,7 +12,7 @@ from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_jvm import is_local
-from tailrace.spark_session import has_context, is_unlent, require_engine, unlent_session, user_settings
+from tailrace.spark_session import has_context, is_replaceable, replaceable_session, require_engine, user_settings
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
 _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -29,15 +29,15 @@ def spark_for(
     A Spark that the program uses already is never restarted: its DataFrames would become invalid.
     """
     if has_context():
-        mine = is_unlent() and options.master is None
-        return unlent_session(master=options.master), mine
+        mine = is_replaceable() and options.master is None
+        return replaceable_session(master=options.master), mine
     _refuse_connect_mode()
     if options.master is not None or "spark.master" in user_settings(options.conf):
-        return unlent_session(master=options.master, conf=options.conf, announce=announce), False
+        return replaceable_session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have at most one shuffle: a guess that fits them saves a restart.
     guess = max((partitions or 0) + _asked_partitions(options, partitions or 0), 4)
     cores = cores_for(guess, user_settings(options.conf))
-    return unlent_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
+    return replaceable_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
 
 
 def _asked_partitions(options: RunOptions, otherwise: int) -> int:
@@ -49,7 +49,7 @@ def restarted(spark: SparkSession, slots: Slots) -> SparkSession:
     """Restart Spark with as many slots as the query needs; nobody else uses it yet."""
     kept = {key: value for key, value in spark.sparkContext.getConf().getAll() if _is_kept(key)}
     spark.stop()
-    return unlent_session(conf=kept | {"spark.master": f"local[{cores_for(slots.required, kept)}]"})
+    return replaceable_session(conf=kept | {"spark.master": f"local[{cores_for(slots.required, kept)}]"})
 
 
 def _is_kept(key: str) -> bool:

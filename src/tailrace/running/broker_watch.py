@@ -1,6 +1,6 @@
-"""A thread that tells when the brokers of a running query stop answering, and when they answer again.
+"""A thread that logs when the brokers of a running query stop answering, and when they answer again.
 
-Spark itself waits for a lost broker in silence.
+Spark itself waits for a lost broker without a message.
 """
 
 import logging
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
 
+from tailrace.errors import BrokerUnreachable, KafkaError
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.topics import ClientConfig
 from tailrace.plan.streams import StreamRead, WriterSettings
@@ -34,6 +35,8 @@ class BrokerWatch:
         self._has_ended = has_ended
         self._ended = threading.Event()
         self._failures = 0
+        self._logged: type[KafkaError] | None = None
+        """The kind of the problem that the log names; None while the brokers answer."""
         self._answered_at = time.monotonic()
         """At first that of the start, which has asked the same brokers in the same way."""
         self._thread = threading.Thread(target=self._run, name=f"broker of {name}", daemon=True)
@@ -54,15 +57,15 @@ class BrokerWatch:
             _log.warning("query %r: its brokers cannot be watched: %s", self._name, failed)
             return
         while not self._ended.wait(delay) and not self._has_ended():
-            answered = ping.ask()
+            problem = ping.ask()
             if self._ended.is_set():
                 return
-            self.note(answered=answered, now=time.monotonic())
-            delay = _ASK_EVERY_S if answered else _ASK_AGAIN_S
+            self.note(problem, now=time.monotonic())
+            delay = _ASK_EVERY_S if problem is None else _ASK_AGAIN_S
 
-    def note(self, *, answered: bool, now: float) -> None:
-        """Log a change."""
-        if answered:
+    def note(self, problem: KafkaError | None, *, now: float) -> None:
+        """Record the result of a ping; log a change of state."""
+        if problem is None:
             if self._failures >= _FAILURES:
                 silent_s = now - self._answered_at
                 _log.warning(
@@ -73,10 +76,16 @@ class BrokerWatch:
                 )
             self._answered_at = now
             self._failures = 0
+            self._logged = None
             return
         self._failures += 1
-        if self._failures == _FAILURES:
+        if self._failures < _FAILURES or type(problem) is self._logged:
+            return
+        self._logged = type(problem)
+        if isinstance(problem, BrokerUnreachable):
             _log.warning("query %r: no Kafka broker answers at %s", self._name, self._address)
+        else:  # for example, a refused login
+            _log.warning("query %r: %s: %s", self._name, problem.what, problem.why)
 
 
 def broker_configs(reads: Sequence[StreamRead], sink: WriterSettings | None) -> list[ClientConfig]:

@@ -18,7 +18,7 @@ from tailrace.running.confirm import confirm
 from tailrace.running.query import RunningQuery, jvm_ended
 from tailrace.running.signals import defer_signals
 from tailrace.running.visible_records import visible_records
-from tailrace.spark_session import lend_context
+from tailrace.spark_session import pin_context
 
 
 @takes_options(RunOptions)
@@ -73,7 +73,7 @@ def _start(prepared: Prepared) -> RunningQuery:
         with defer_signals():
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(prepared))
-        lend_context()  # stopping it would stop the query
+        pin_context()  # stopping it would stop the query
         if query.realtime and options.once:
             # Before anything else is waited for: it must see the start of the batch in which the run ends.
             running.watch = engine.BatchWatch(running.query)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from tailrace.errors import MeasurementFailed
-from tailrace.kafka.broker import Broker, own_broker
+from tailrace.kafka.broker import Broker, temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import topic_record
 from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends, matching
@@ -131,7 +131,7 @@ def without_security(options: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def shared_bench() -> Bench:
     """The bench of this process, started at the first call."""
-    broker = own_broker(lambda _: None)
+    broker = temporary_broker(lambda _: None)
     bench = Bench(broker)
     atexit.register(_end, bench)
     return bench

@@ -1,4 +1,4 @@
-"""What came out of a pipeline under test."""
+"""The output of a pipeline under test."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where an output record came from, as its headers say; None where they do not."""
+    """The origin of an output record according to its headers; None for a missing header."""
 
     topic: str | None
     partition: int | None
@@ -68,13 +68,13 @@ class Output:
 
         A pipeline with state writes a row for every change, and how many there are depends on the mode.
         """
-        found: dict[Any, Any] = {}
+        last: dict[Any, Any] = {}
         for row in self.rows:
             if not isinstance(row, dict):
-                raise TypeError(f"the output {row!r} is no JSON object, so it has no columns {', '.join(by)}")
+                raise TypeError(f"the output {row!r} is not a JSON object, so it has no columns {', '.join(by)}")
             values = tuple(_hashable(row.get(column)) for column in by)
-            found[values[0] if len(by) == 1 else values] = row
-        return found
+            last[values[0] if len(by) == 1 else values] = row
+        return last
 
 
 def _hashable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Running a pipeline on rows."""
+"""Run a pipeline on rows."""
 
 import json
 from collections import Counter
@@ -43,7 +43,7 @@ def run(
         TailraceError: The pipeline cannot run, or it failed.
     """
     if mode not in MODES:
-        raise OptionRefused(f"{mode!r} is no mode of a test", fix=f"use one of {', '.join(MODES)}")
+        raise OptionRefused(f"invalid mode {mode!r}", fix=f"use one of {', '.join(MODES)}")
     bench = shared_bench()
     parts = steps(pipeline, rows)
     _make_topics(bench, pipeline, parts, topics)
@@ -80,10 +80,10 @@ def require_equal_modes(
     """
     expected = run(pipeline, rows, "batch", topics=topics)
     for mode in ("microbatch", "realtime"):
-        found = run(pipeline, rows, mode, topics=topics)
-        wanted, got = _comparable(expected, by), _comparable(found, by)
-        if expected.malformed != found.malformed:
-            raise AssertionError(f"{mode} found {found.malformed} malformed, batch {expected.malformed}")
+        actual = run(pipeline, rows, mode, topics=topics)
+        wanted, got = _comparable(expected, by), _comparable(actual, by)
+        if expected.malformed != actual.malformed:
+            raise AssertionError(f"{mode} has {actual.malformed} malformed records, batch {expected.malformed}")
         if wanted != got:
             missing, extra = wanted - got, got - wanted
             raise AssertionError(

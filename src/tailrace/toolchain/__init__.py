@@ -1,11 +1,11 @@
-"""Java, the jars and the installed PySpark: what this machine needs before anything can run."""
+"""The tools that Spark and Kafka need on this machine: Java, jars, PySpark and the engine."""
 
 from tailrace.toolchain.class_archive import ArchiveNotWrittenError, ClassArchive
+from tailrace.toolchain.directories import cache_dir, memory_dir, state_dir
 from tailrace.toolchain.engine_jar import ensure_engine, package_engine
 from tailrace.toolchain.jarlock import Jar, read_lock
-from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, mend_jars
+from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, repair_jars
 from tailrace.toolchain.java import Java, ensure_java, find_java
-from tailrace.toolchain.places import cache_dir, memory_dir, state_dir
 from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version
 
 __all__ = [
@@ -23,10 +23,10 @@ __all__ = [
     "jar_paths",
     "jar_status",
     "memory_dir",
-    "mend_jars",
     "package_engine",
     "pyspark_jars_dir",
     "pyspark_version",
     "read_lock",
+    "repair_jars",
     "state_dir",
 ]

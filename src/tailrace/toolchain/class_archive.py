@@ -1,8 +1,8 @@
-"""A class-data-sharing archive: Java maps already loaded classes into a new JVM instead of loading them again.
+"""Class-data-sharing (CDS) archives: a new JVM maps loaded classes into memory instead of loading them again.
 
-Half of the processor time of a start goes into finding, parsing and verifying some 17,000 classes. An archive belongs
-to one Java build and one class path; Java itself ignores one that does not fit. It is written once, from a list of
-class names in this package, into the user's cache: never into the Java installation.
+A start spends half of its CPU time on finding, parsing and verifying about 17,000 classes. An archive belongs to one
+Java build and one class path; Java ignores an archive that does not match. Tailrace writes it once, from a list of
+class names in this package, into the user's cache. It never changes the Java installation.
 """
 
 import contextlib
@@ -16,24 +16,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailrace.toolchain.directories import cache_dir
 from tailrace.toolchain.filelock import LockTimeoutError, exclusive
+from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.java import Java
-from tailrace.toolchain.leash import LeashedProcess
-from tailrace.toolchain.places import cache_dir
 from tailrace.toolchain.staging import staging
 
 _LISTS = Path(__file__).parent / "classes"
 SWITCH = "TAILRACE_CLASS_ARCHIVE"
-"""The environment variable that, if it is ``off``, keeps archives from being written and used."""
+"""The environment variable that disables archives if it is ``off``."""
 _KEPT = 3
-"""Archives of one name that stay; each takes some 200 MB."""
+"""How many archives of one name to keep; each takes about 200 MB."""
 _WRITE_TIMEOUT_S = 180.0
 _FIRST_SIGNAL = 128
-"""Exit codes from here on mean that a signal ended the process."""
+"""An exit code from here on means that a signal ended the process."""
 _DELAY_S = 10.0
-"""A program that is over by then would only have wasted the work; and its start is not slowed down."""
+"""Short programs write no archive, and the start of a long one does not compete with it for CPU time."""
 _LOWEST_PRIORITY = ("nice", "-n", "19")
-"""POSIX has it everywhere: the archive is never as urgent as what the user runs."""
+"""What the user runs comes first. Every POSIX system has ``nice``."""
 
 
 class ArchiveNotWrittenError(Exception):
@@ -42,13 +42,13 @@ class ArchiveNotWrittenError(Exception):
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of one kind of JVM, on one Java and one class path.
+    """The archive for one kind of JVM, one Java build and one class path.
 
     Attributes:
-        name: Which JVM it is for: ``spark`` or ``broker``.
+        name: The kind of JVM: ``spark`` or ``broker``.
         java: The Java that writes and uses it.
-        files: The jars on the class path; another file, size or time means another archive.
-        settings: What else decides the class path, such as environment variables.
+        files: The jars on the class path. A change of path, size or modification time means a new archive.
+        settings: Other values that determine the class path, such as environment variables.
     """
 
     name: str
@@ -58,22 +58,22 @@ class ClassArchive:
 
     @property
     def path(self) -> Path:
-        """Where the archive is, or would be."""
+        """The path of the archive, written or not."""
         return _folder() / f"{self.name}-{self._key()}.jsa"
 
     @property
     def is_written(self) -> bool:
-        """Whether it can be used."""
+        """Whether the archive exists."""
         return self.path.is_file()
 
     @property
     def is_off(self) -> bool:
-        """Whether the user wants none."""
+        """Whether the user disabled archives."""
         return os.environ.get(SWITCH, "").lower() == "off"
 
     @property
     def refusal(self) -> str:
-        """Why it is not written, or nothing."""
+        """Why no archive is written, or an empty string."""
         if self.is_off:
             return f"{SWITCH} is off"
         with contextlib.suppress(OSError):
@@ -81,26 +81,26 @@ class ClassArchive:
         return ""
 
     def options(self) -> list[str]:
-        """Return the JVM options that use it; none if it is not written."""
+        """Return the JVM options that use the archive, or none if it does not exist."""
         if self.refusal:
             return []
         path = self.path
         try:
-            os.utime(path)  # the archives used last are the ones that stay
+            os.utime(path)  # pruning keeps the most recently used archives
         except FileNotFoundError:
             return []
-        except OSError:  # another user's cache, perhaps: it can still be read
+        except OSError:  # a read-only cache: the archive still works
             pass
         return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"]
 
     def write(self, class_path: str) -> None:
-        """Write it, unless another process does so first; also if Java refused before.
+        """Write the archive unless another process writes it first. Try again if Java refused before.
 
         Args:
-            class_path: The class path exactly as the JVM gets it.
+            class_path: The exact class path of the JVM.
 
         Raises:
-            ArchiveNotWrittenError: It is switched off, Java refused, or the cache cannot be written.
+            ArchiveNotWrittenError: Archives are disabled, Java refused, or the cache is not writable.
         """
         if self.is_off:
             raise ArchiveNotWrittenError(self.refusal)
@@ -111,17 +111,17 @@ class ClassArchive:
             raise ArchiveNotWrittenError(str(failed)) from failed
 
     def write_in_background(self, class_path: str, delay_s: float = _DELAY_S) -> threading.Thread:
-        """Write it beside the program's own work, at the lowest priority; return the thread.
+        """Write the archive in a background thread, at the lowest priority, and return the thread.
 
-        The writing ends with the program. If another process writes it already, this one does nothing.
+        The work stops when the program ends. If another process is writing the archive, this one does nothing.
         """
 
         def work() -> None:
             time.sleep(delay_s)
-            # Without an archive the next start is as slow as this one; nothing else is lost.
+            # A missing archive only makes the next start slower.
             with (
                 contextlib.suppress(ArchiveNotWrittenError, OSError, LockTimeoutError, subprocess.SubprocessError),
-                exclusive(_folder() / "lock", on_wait=lambda _: None, patience_s=0),
+                exclusive(_folder() / "lock", on_wait=lambda _: None, timeout_s=0),
             ):
                 self._write_under_lock(class_path)
 
@@ -143,7 +143,7 @@ class ClassArchive:
             if code != 0 or not written.is_file():
                 reason = (output.read_text(errors="replace").strip().splitlines() or ["Java gave no reason"])[-1]
                 if code is not None and code < _FIRST_SIGNAL:
-                    # Java itself said no, and would again. Whatever killed it, or kept it waiting, may pass.
+                    # Java refused, and would refuse again. A signal or a timeout may be temporary.
                     self._refused.write_text(reason + "\n", encoding="utf-8")
                 raise ArchiveNotWrittenError(reason)
             written.replace(self.path)
@@ -155,7 +155,7 @@ class ClassArchive:
             *_LOWEST_PRIORITY,
             str(self.java.executable),
             *("-Xshare:dump", f"-XX:SharedClassListFile={names}", f"-XX:SharedArchiveFile={written}"),
-            # Thousands of warnings about classes that cannot be archived say nothing that a user could act on.
+            # Java prints thousands of warnings about classes that it cannot archive; users can do nothing about them.
             *("-Xlog:disable", "-Xlog:all=error:stderr"),
             *("-cp", class_path),
         ]
@@ -163,7 +163,7 @@ class ClassArchive:
     def _prune(self) -> None:
         archives = sorted(_folder().glob(f"{self.name}-*.jsa"), key=_modified, reverse=True)
         for old in archives[_KEPT:]:
-            old.unlink(missing_ok=True)  # a JVM that uses it keeps its pages
+            old.unlink(missing_ok=True)  # a running JVM keeps its mapping
 
     def _key(self) -> str:
         digest = hashlib.sha256()
@@ -175,7 +175,7 @@ class ClassArchive:
         yield self.java.version
         yield hashlib.sha256(_list_of(self.name).read_bytes()).hexdigest()
         yield from self.settings
-        # A runtime behind a shim has its modules elsewhere; its own path is in the executable's text.
+        # With a shim the modules are in another home, but the shim's script contains that path.
         for file in (self.java.home / "lib" / "modules", self.java.executable, *self.files):
             with contextlib.suppress(OSError):
                 stat = file.stat()
@@ -183,7 +183,7 @@ class ClassArchive:
 
 
 def write_list(name: str, classes: Path) -> int:
-    """Replace the package's list by what a JVM wrote with ``-XX:DumpLoadedClassList``; return its length."""
+    """Replace a class list of this package with the output of ``-XX:DumpLoadedClassList``; return its length."""
     lines = {
         line if line.startswith("@") else line.split()[0]
         for line in classes.read_text(encoding="utf-8").splitlines()
@@ -210,9 +210,9 @@ def _modified(path: Path) -> float:
 
 
 def _dump(command: Sequence[str], output: Path) -> int | None:
-    """Run Java until the archive is written; return its exit code, or None if it took too long."""
+    """Run Java until it has written the archive; return its exit code, or None on a timeout."""
     with output.open("wb") as words:
-        process = LeashedProcess(command, output=words)
+        process = GuardedProcess(command, output=words)
     deadline = time.monotonic() + _WRITE_TIMEOUT_S
     try:
         while (code := process.poll()) is None and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
-"""A lock between processes, made of a file.
+"""A lock between processes, based on a file.
 
-The operating system drops the lock when its holder ends, however it ends, so a lock is never left behind.
+The operating system releases the lock when its holder ends in any way, so there are no stale locks.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ _POLL_S = 0.1
 
 
 class LockTimeoutError(Exception):
-    """Another process held the lock for longer than the caller was ready to wait."""
+    """Another process held the lock for longer than the timeout."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"held by process {holder}")
@@ -22,24 +22,24 @@ class LockTimeoutError(Exception):
 
 
 @contextmanager
-def exclusive(path: Path, *, on_wait: Callable[[str], None], patience_s: float = 600.0) -> Iterator[None]:
+def exclusive(path: Path, *, on_wait: Callable[[str], None], timeout_s: float = 600.0) -> Iterator[None]:
     """Hold the lock at ``path`` for as long as the block runs.
 
     Args:
-        path: The lock file. Its folder is made where it does not exist; the file itself is never removed,
-            because a process that waits on a removed file would lock nothing.
-        on_wait: Called once with the holder's process id, if the lock is not free at once.
-        patience_s: How long to wait.
+        path: The lock file. Its folder is created if necessary. The file is never removed: a process that waits on
+            a removed file would not exclude anyone.
+        on_wait: Called once with the holder's process id if the lock is not free immediately.
+        timeout_s: How long to wait.
 
     Raises:
-        LockTimeoutError: The lock was not free in time.
-        OSError: The file cannot be made or written.
+        LockTimeoutError: The lock did not become free in time.
+        OSError: The file cannot be created or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="ascii") as file:
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + timeout_s
         waiting = False
-        while not _taken(file.fileno()):
+        while not _try_lock(file.fileno()):
             if not waiting:
                 waiting = True
                 on_wait(_holder(path))
@@ -52,7 +52,7 @@ def exclusive(path: Path, *, on_wait: Callable[[str], None], patience_s: float =
         yield
 
 
-def _taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,5 +61,5 @@ def _taken(descriptor: int) -> bool:
 
 
 def _holder(path: Path) -> str:
-    # The holder may not have written its id yet.
+    # A new holder may not have written its process id yet.
     return path.read_text(encoding="ascii").strip() or "unknown"

@@ -1,8 +1,8 @@
-"""Fetching jars from Maven Central through the Ivy resolver that is inside PySpark.
+"""Download jars from Maven Central with the Ivy resolver that PySpark includes.
 
-Ivy is what Spark itself resolves ``spark.jars.packages`` with, so it is wherever Tailrace runs. Its
-settings here are Tailrace's own, so that the user's local repositories and half-written caches cannot
-interfere. A company that has a mirror names its own Ivy settings file in ``TAILRACE_IVY_SETTINGS``.
+Spark itself uses Ivy for ``spark.jars.packages``, so Ivy is available wherever Tailrace runs. Tailrace uses its own
+Ivy settings: the user's local repositories and partial caches cannot interfere. To use a company mirror, set
+``TAILRACE_IVY_SETTINGS`` to an Ivy settings file.
 """
 
 import os
@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import IO
 
 from tailrace.errors import JarMissing
-from tailrace.toolchain.addresses import without_addresses
+from tailrace.toolchain.addresses import redact_addresses
 from tailrace.toolchain.jarlock import Jar
-from tailrace.toolchain.java import OBTAINED, Java
+from tailrace.toolchain.java import DOWNLOADED, Java
 from tailrace.toolchain.spark import ivy_jar
 from tailrace.toolchain.truststore import write_truststore
 
 Progress = Callable[[int, int, str], None]
-"""Called with how many jars are there, how many there will be, and the name of the newest."""
+"""Called with the number of jars downloaded, their total number and the name of the latest one."""
 
 SETTINGS_VARIABLE = "TAILRACE_IVY_SETTINGS"
 
 _SILENCE_S = 60.0
-"""Ivy prints a dot for every few kB. This long without one means that the network has stalled."""
+"""Ivy prints a dot for every few kB; no output for this long means that the network has stalled."""
 
-# No POMs: the lock names every jar, so there is nothing to resolve. Maven Central is Ivy's default.
+# No POMs: the lock names every jar, so there are no dependencies to resolve. Maven Central is Ivy's default.
 _SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -40,7 +40,7 @@ _SETTINGS = """\
   </resolvers>
 </ivysettings>
 """
-# Two sets may need two versions of one module. Ivy's default is to drop the older.
+# Two sets may need two versions of one module. By default Ivy drops the older one.
 _MODULE = """\
 <ivy-module version="2.0">
   <info organisation="tailrace" module="jars"/>
@@ -63,12 +63,12 @@ _NOT_FOUND = re.compile(r"module not found: (?P<group>[^#]+)#(?P<artifact>[^;]+)
 
 
 def fetch(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -> Path:
-    """Download ``jars`` and return the folder, inside ``folder``, that has them under their file names.
+    """Download ``jars`` into a folder inside ``folder`` and return it.
 
-    Ivy compares each with the checksum that Maven Central publishes; the caller compares with the lock.
+    Ivy verifies the checksums that Maven Central publishes; the caller verifies those of the lock.
 
     Raises:
-        JarMissing: At least one could not be had. Nothing can be said about the others.
+        JarMissing: At least one download failed. The others may be incomplete.
     """
     settings = _settings(folder)
     lines: list[str] = []
@@ -82,8 +82,8 @@ def fetch(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -> 
                 if (arrived := _ARRIVED.search(line)) is not None:
                     done += 1
                     progress(done, len(jars), "{artifact}-{version}.jar".format(**arrived.groupdict()))
-                # All jars come from one place: when it cannot be reached once, do not try fifty times. The
-                # user's own settings may name a second place to try.
+                # All jars come from one repository: if it is unreachable once, do not try fifty times. The user's own
+                # settings may name a second repository.
                 if settings.parent == folder and _UNREACHABLE.search(line):
                     process.kill()
                     break
@@ -91,7 +91,7 @@ def fetch(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -> 
             process.kill()
             lines.append(f"Server access error at url - (no answer for {_SILENCE_S:g} s)")
         except BaseException:
-            # Whatever ends the reading early, Ctrl-C too, ends Ivy.
+            # Ctrl-C, for example: Ivy must not keep running.
             process.kill()
             raise
     if process.returncode != 0:
@@ -99,9 +99,9 @@ def fetch(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -> 
     return folder / "jars"
 
 
-def place() -> str:
-    """Return how to call the place that the jars come from, in a message."""
-    return f"the place that {SETTINGS_VARIABLE} names" if os.environ.get(SETTINGS_VARIABLE) else "Maven Central"
+def origin() -> str:
+    """Return the name of the repository that the jars come from, for messages."""
+    return f"the repository in {SETTINGS_VARIABLE}" if os.environ.get(SETTINGS_VARIABLE) else "Maven Central"
 
 
 def _settings(folder: Path) -> Path:
@@ -113,8 +113,8 @@ def _settings(folder: Path) -> Path:
     path = Path(named).expanduser().absolute()
     if not path.is_file():
         raise JarMissing(
-            f"The jars cannot be fetched: {SETTINGS_VARIABLE} is set to {path}, which is not a file.",
-            fix=f"Set {SETTINGS_VARIABLE} to an Ivy settings file, or run `unset {SETTINGS_VARIABLE}`.",
+            f"cannot download the jars: {SETTINGS_VARIABLE} is set to {path}, which is not a file",
+            fix=f"set {SETTINGS_VARIABLE} to an Ivy settings file, or run: unset {SETTINGS_VARIABLE}",
         )
     return path
 
@@ -125,16 +125,16 @@ def _command(java: Java, jars: Sequence[Jar], settings: Path, folder: Path) -> l
     module.write_text(_MODULE.format(dependencies=dependencies), encoding="utf-8")
     options = ["-XX:TieredStopAtLevel=1"]
     store = folder / "trusted.jks"
-    if java.origin == OBTAINED and write_truststore(store):
+    if java.origin == DOWNLOADED and write_truststore(store):
         options += [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=JKS"]
     ivy = ["-cp", str(ivy_jar()), "org.apache.ivy.Main"]
-    # Only Ivy's verbose output says whether a place could not be reached or does not have the jar.
+    # Only Ivy's verbose output tells an unreachable repository from one without the jar.
     ivy += ["-verbose", "-settings", str(settings), "-cache", str(folder / "ivy-cache"), "-ivy", str(module)]
     return [str(java.executable), *options, *ivy, "-retrieve", f"{folder}/jars/[artifact]-[revision].[ext]"]
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines as they come; raise TimeoutError when nothing at all has come for too long."""
+    """Yield the lines as they arrive; raise TimeoutError if there is no output for too long."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -152,22 +152,20 @@ def _lines(stream: IO[bytes]) -> Iterator[str]:
 def _missing(jars: Sequence[Jar], folder: Path, lines: Sequence[str]) -> JarMissing:
     output = "\n".join(lines)
     not_found = list(dict.fromkeys(":".join(match) for match in _NOT_FOUND.findall(output)))
-    source = place()[0].upper() + place()[1:]
     if _UNREACHABLE.search(output) is not None:
         absent = [jar.coordinate for jar in jars]
         cause = re.search(r"Server access error at url \S+ \((.*)\)", output)
-        reason = f" ({without_addresses(cause.group(1))})" if cause is not None else ""
-        why = f"{source} could not be reached{reason}."
+        reason = f" ({redact_addresses(cause.group(1))})" if cause is not None else ""
+        why = f"{origin()} is unreachable{reason}"
     elif not_found:
-        absent, why = not_found, f"{source} does not have it."
+        absent, why = not_found, f"{origin()} does not have it"
     else:
-        absent, why = [jar.coordinate for jar in jars], "Ivy, the resolver inside PySpark, failed."
+        absent, why = [jar.coordinate for jar in jars], "Ivy, the resolver in PySpark, failed"
     return JarMissing(
-        f"{_named(absent)} could not be fetched.",
+        f"cannot download {_named(absent)}",
         why=why,
-        fix="Connect to the network once and run `tailrace doctor --fix`, "
-        f"or copy {_files(jars)} into {folder.parent}.",
-        detail=without_addresses(output),
+        fix=f"connect to the network once and run: tailrace doctor --fix; or copy {_files(jars)} into {folder.parent}",
+        detail=redact_addresses(output),
     )
 
 
@@ -177,4 +175,4 @@ def _named(coordinates: Sequence[str]) -> str:
 
 
 def _files(jars: Sequence[Jar]) -> str:
-    return jars[0].file_name if len(jars) == 1 else f"the {len(jars)} jars that are missing"
+    return jars[0].file_name if len(jars) == 1 else f"the {len(jars)} missing jars"

@@ -1,4 +1,4 @@
-"""The lock file of the jars: which ones there are, in which set, with which checksum."""
+"""The lock file of the jars: their coordinates, sets and checksums."""
 
 import re
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from pathlib import Path
 from tailrace.errors import JarLockInvalid
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
+_REINSTALL = "reinstall Tailrace: pip install --force-reinstall --no-deps tailrace"
 
 _COORDINATE = r"[A-Za-z0-9._-]+"
 _LINE = re.compile(
@@ -17,7 +18,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Jar:
-    """One line of the lock."""
+    """A jar in the lock file."""
 
     set_name: str
     group: str
@@ -27,27 +28,25 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name that the jar has wherever it is published, so that a user can copy one into the cache."""
+        """The published file name, so that a user can copy the jar into the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def coordinate(self) -> str:
-        """The jar as build tools write it."""
+        """The Maven coordinate."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
 def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
-    """Return the jars of the lock file at ``path``, in its order.
+    """Return the jars of the lock file at ``path``, in file order.
 
     Raises:
-        JarLockInvalid: It cannot be read; the message names the line.
+        JarLockInvalid: The file cannot be read or a line is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise JarLockInvalid(
-            f"The jar lock {path} cannot be read.", why=str(error), fix="Install Tailrace again."
-        ) from error
+        raise JarLockInvalid(f"cannot read the jar lock {path}", why=str(error), fix=_REINSTALL) from error
     jars: dict[str, Jar] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].strip()
@@ -55,16 +54,18 @@ def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
             continue
         match = _LINE.fullmatch(content)
         if match is None:
-            raise _invalid(path, number, "It is not of the form `<set> <group>:<artifact>:<version> sha256:<hex>`.")
+            raise _invalid(
+                path, number, "the line does not have the form `<set> <group>:<artifact>:<version> sha256:<hex>`"
+            )
         jar = Jar(**match.groupdict())
-        # The cache is one flat folder, in which two jars of one name would overwrite each other.
+        # The cache is one flat folder: two jars with the same file name would overwrite each other.
         if jar.file_name in jars:
-            raise _invalid(path, number, f"{jar.file_name} is in the lock already.")
+            raise _invalid(path, number, f"{jar.file_name} is listed twice")
         jars[jar.file_name] = jar
     if not jars:
-        raise _invalid(path, 1, "There is no jar in it.")
+        raise _invalid(path, 1, "the file lists no jar")
     return tuple(jars.values())
 
 
 def _invalid(path: Path, number: int, why: str) -> JarLockInvalid:
-    return JarLockInvalid(f"Line {number} of the jar lock {path} is wrong.", why=why, fix="Install Tailrace again.")
+    return JarLockInvalid(f"line {number} of the jar lock {path} is invalid", why=why, fix=_REINSTALL)

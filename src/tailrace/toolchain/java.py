@@ -1,6 +1,7 @@
-"""The Java that runs Spark and the broker: found where the user has one, obtained where there is none.
+"""The Java that runs Spark and the broker: an installed one, or a downloaded runtime.
 
-What the user set is used or refused, never overridden. What merely lies around is used if it fits.
+A Java that the user names in a variable is used or refused, never replaced. Other installations are used if their
+version is supported.
 """
 
 import glob
@@ -11,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import JavaUnusable
-from tailrace.toolchain.obtain import obtain_java, obtained_folder, obtained_java
-from tailrace.toolchain.places import cache_dir
+from tailrace.toolchain.directories import cache_dir
+from tailrace.toolchain.java_download import download_folder, download_java, downloaded_java
 from tailrace.toolchain.probe import Probe, ProbeError, probe
 from tailrace.toolchain.shim import write_shim
 
 USABLE = (17, 21, 25)
-"""The Java versions that Spark 4.3 runs on, the one it is tested with most first."""
+"""The Java versions that Spark 4.3 supports; the most tested one first."""
 
-OBTAINED = "obtained"
+DOWNLOADED = "downloaded"
 
 _VARIABLES = ("TAILRACE_JAVA_HOME", "JAVA_HOME")
-_USUAL_PLACES = (
+_USUAL_FOLDERS = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
     "/opt/java*",
@@ -39,25 +40,24 @@ _USUAL_PLACES = (
 
 @dataclass(frozen=True)
 class Java:
-    """One Java that Spark and Kafka can run on."""
+    """A Java installation that Spark and Kafka can run on."""
 
     home: Path
-    """What to set JAVA_HOME to for a child process."""
+    """The value of JAVA_HOME for child processes."""
     executable: Path
     version: str
     major: int
     origin: str
-    """Where it was found: a variable's name, ``PATH``, a folder, or ``obtained``."""
+    """Where it was found: the name of a variable, ``PATH``, a folder, or ``downloaded``."""
 
 
 def find_java() -> Java | None:
-    """Return the Java to use, or nothing where this machine has none that Spark runs on.
+    """Return the Java to use, or None if this machine has no supported version.
 
-    The order: TAILRACE_JAVA_HOME, JAVA_HOME, PATH, the folders where Java is usually installed, the runtime
-    obtained earlier.
+    The order: TAILRACE_JAVA_HOME, JAVA_HOME, PATH, the usual installation folders, the runtime downloaded earlier.
 
     Raises:
-        JavaUnusable: One of the two variables is set, and names something that cannot be used.
+        JavaUnusable: One of the two variables is set but does not name a usable Java.
     """
     for variable in _VARIABLES:
         if home := os.environ.get(variable):
@@ -65,48 +65,48 @@ def find_java() -> Java | None:
     for candidate in _on_path():
         if (java := _usable(candidate, "PATH")) is not None:
             return java
-    found = [java for path, origin in _in_usual_places() if (java := _usable(path, origin)) is not None]
-    if found:
-        return min(found, key=lambda java: USABLE.index(java.major))
-    obtained = obtained_java()
-    return None if obtained is None else _usable(obtained, OBTAINED)
+    installed = [java for path, origin in _in_usual_folders() if (java := _usable(path, origin)) is not None]
+    if installed:
+        return min(installed, key=lambda java: USABLE.index(java.major))
+    downloaded = downloaded_java()
+    return None if downloaded is None else _usable(downloaded, DOWNLOADED)
 
 
 def ensure_java(announce: Callable[[str], None]) -> Java:
-    """Return the Java to use; where this machine has none, obtain one and say so through ``announce``.
+    """Return the Java to use; if this machine has none, download one and report that to ``announce``.
 
     Raises:
-        JavaUnusable: A variable of the user's names something that cannot be used.
-        JavaMissing: There is none, and none could be obtained.
+        JavaUnusable: The user's variable does not name a usable Java.
+        JavaMissing: There is no Java, and the download failed.
     """
     if (java := find_java()) is not None:
         return java
-    executable = obtain_java(announce)
+    executable = download_java(announce)
     try:
-        return _described(probe(executable), executable, OBTAINED)
+        return _described(probe(executable), executable, DOWNLOADED)
     except ProbeError as error:
         raise JavaUnusable(
-            f"The Java runtime that Tailrace obtained {error}: {executable}.",
-            why="The download may be damaged, or made for another kind of system than this one.",
-            fix=f"Remove the folder {obtained_folder()}, or set JAVA_HOME to a Java 17, 21 or 25.",
+            f"the downloaded Java runtime {executable} {error}",
+            why="the download may be damaged, or built for another platform",
+            fix=f"remove the folder {download_folder()}, or set JAVA_HOME to a Java 17, 21 or 25",
         ) from error
 
 
 def _named(variable: str, home: Path) -> Java:
-    fix = f"Set {variable} to the folder of a Java 17, 21 or 25, or run `unset {variable}`."
+    fix = f"set {variable} to the folder of a Java 17, 21 or 25, or run: unset {variable}"
     if not home.is_dir():
-        raise JavaUnusable(f"{variable} is set to {home}, which is not a folder.", fix=fix)
+        raise JavaUnusable(f"{variable} is set to {home}, which is not a folder", fix=fix)
     executable = home / "bin" / "java"
     if not executable.is_file():
-        raise JavaUnusable(f"{variable} is set to {home}, which has no bin/java.", fix=fix)
+        raise JavaUnusable(f"{variable} is set to {home}, which has no bin/java", fix=fix)
     try:
         answer = probe(executable)
     except ProbeError as error:
-        raise JavaUnusable(f"{variable} is set to {home}, whose bin/java {error}.", fix=fix) from error
+        raise JavaUnusable(f"{variable} is set to {home}, whose bin/java {error}", fix=fix) from error
     if answer.major not in USABLE:
         raise JavaUnusable(
-            f"{variable} is set to {home}, which is Java {answer.major}.",
-            why="Spark 4.3 runs on Java 17, 21 or 25.",
+            f"{variable} is set to {home}, which is Java {answer.major}",
+            why="Spark 4.3 supports Java 17, 21 and 25",
             fix=fix,
         )
     return _described(answer, executable, variable)
@@ -121,7 +121,7 @@ def _usable(executable: Path, origin: str) -> Java | None:
 
 
 def _described(answer: Probe, executable: Path, origin: str) -> Java:
-    # `java` on the PATH is often a link or a version manager's script; Java itself knows its home.
+    # `java` on the PATH is often a link or a version manager's script, so Java itself reports its home.
     home = Path(answer.home)
     real = home / "bin" / "java"
     if not real.is_file():
@@ -132,17 +132,17 @@ def _described(answer: Probe, executable: Path, origin: str) -> Java:
 
 
 def _with_shim(real: Path, origin: str) -> tuple[Path, Path]:
-    if origin == OBTAINED:
-        home = obtained_folder() / "home"
+    if origin == DOWNLOADED:
+        home = download_folder() / "home"
     else:
         home = cache_dir() / "java" / f"shim-{hashlib.sha256(bytes(real)).hexdigest()[:12]}"
     try:
         return home, write_shim(home, real)
     except OSError as error:
         raise JavaUnusable(
-            f"The Java at {real} lacks a module that Spark asks for, and {home} cannot be written.",
+            f"the Java at {real} lacks a module that Spark needs, and {home} is not writable",
             why=str(error),
-            fix="Set TAILRACE_HOME to a folder that can be written, or JAVA_HOME to a complete Java.",
+            fix="set TAILRACE_HOME to a writable folder, or JAVA_HOME to a complete Java",
         ) from error
 
 
@@ -153,9 +153,9 @@ def _on_path() -> Iterator[Path]:
             yield candidate
 
 
-def _in_usual_places() -> Iterator[tuple[Path, str]]:
+def _in_usual_folders() -> Iterator[tuple[Path, str]]:
     seen: set[str] = set()
-    for pattern in _USUAL_PLACES:
+    for pattern in _USUAL_FOLDERS:
         for home in sorted(glob.glob(str(Path(pattern).expanduser()))):  # noqa: PTH207 - an absolute pattern
             executable = Path(home) / "bin" / "java"
             real = os.path.realpath(executable)

@@ -1,6 +1,6 @@
-"""What a ``java`` executable says about itself, asked once and remembered.
+"""Run a ``java`` executable to find its version and home, and cache the result.
 
-Starting a JVM costs 0.1 to 0.3 s, and a command such as ``tailrace check`` asks every time it runs.
+Starting a JVM takes 0.1 to 0.3 s, and commands such as ``tailrace check`` need the result at every run.
 """
 
 import json
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tailrace.toolchain.places import cache_dir
+from tailrace.toolchain.directories import cache_dir
 
 _TIMEOUT_S = 10.0
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -19,21 +19,21 @@ _VECTOR_MODULE = "jdk.incubator.vector"
 
 @dataclass(frozen=True)
 class Probe:
-    """The answers of one Java."""
+    """What one Java reports about itself."""
 
     home: str
     version: str
     major: int
     has_vector_module: bool
-    """Whether it has the module that Spark's launcher always asks for."""
+    """Whether it has the module that Spark's launcher always requests."""
 
 
 class ProbeError(Exception):
-    """The executable gave no answer; the message says why, as the end of a sentence about it."""
+    """The executable is not a working Java; the message completes a sentence that begins with its path."""
 
 
 def probe(executable: Path) -> Probe:
-    """Return what ``executable`` says about itself, from memory where it has not changed since.
+    """Return what ``executable`` reports about itself; use the cache if the file has not changed.
 
     Raises:
         ProbeError: It does not exist, does not run, or is not Java.
@@ -44,13 +44,13 @@ def probe(executable: Path) -> Probe:
     except OSError as error:
         raise ProbeError("does not exist") from error
     key = f"{real}|{stat.st_mtime_ns}|{stat.st_size}"
-    remembered = _recall(key)
-    if remembered is not None:
-        return remembered
+    cached = _read_cached(key)
+    if cached is not None:
+        return cached
     answer = _ask(executable)
-    # A version manager's `java` is a script that starts another Java from day to day: ask it each time.
+    # A version manager's `java` is a script that may start another Java tomorrow: do not cache it.
     if real == Path(os.path.realpath(Path(answer.home) / "bin" / "java")):
-        _remember(key, answer)
+        _write_cached(key, answer)
     return answer
 
 
@@ -59,11 +59,11 @@ def _ask(executable: Path) -> Probe:
     properties = dict(re.findall(r"^\s*(java\.[\w.]+) = (.*?)\s*$", output, re.MULTILINE))
     try:
         home, version = properties["java.home"], properties["java.version"]
-        # Java 8 and older call themselves 1.8.
+        # Java 8 and older report 1.8.
         major = int(properties["java.specification.version"].removeprefix("1.").partition(".")[0])
     except (KeyError, ValueError) as error:
-        raise ProbeError("does not answer as Java does") from error
-    # Java 8 knows no modules and fails on the question for them.
+        raise ProbeError("does not answer like Java") from error
+    # Java 8 has no modules and fails on --list-modules.
     modules = _run(executable, "--list-modules") if major > 8 else ""
     has_vector_module = re.search(rf"^{re.escape(_VECTOR_MODULE)}\b", modules, re.MULTILINE) is not None
     return Probe(home, version, major, has_vector_module)
@@ -84,20 +84,20 @@ def _run(executable: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def _memory() -> Path:
+def _cache_file() -> Path:
     return cache_dir() / "java-probes.json"
 
 
-def _all_remembered() -> dict[str, dict[str, object]]:
+def _cached_probes() -> dict[str, dict[str, object]]:
     try:
-        content = json.loads(_memory().read_text(encoding="utf-8"))
+        content = json.loads(_cache_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _recall(key: str) -> Probe | None:
-    match _all_remembered().get(key):
+def _read_cached(key: str) -> Probe | None:
+    match _cached_probes().get(key):
         case {
             "home": str(home),
             "version": str(version),
@@ -109,9 +109,9 @@ def _recall(key: str) -> Probe | None:
             return None
 
 
-def _remember(key: str, answer: Probe) -> None:
-    content = _all_remembered() | {key: asdict(answer)}
-    target = _memory()
+def _write_cached(key: str, answer: Probe) -> None:
+    content = _cached_probes() | {key: asdict(answer)}
+    target = _cache_file()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=target.name, dir=target.parent)
@@ -119,5 +119,5 @@ def _remember(key: str, answer: Probe) -> None:
             json.dump(content, file, indent=1)
         Path(name).replace(target)
     except OSError:
-        # Without memory the next run asks again; nothing else is lost.
+        # Without a cache the next run starts Java again.
         return

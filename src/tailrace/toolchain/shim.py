@@ -1,8 +1,7 @@
-"""A Java home whose ``java`` leaves out the one argument that a reduced Java runtime cannot start with.
+"""A Java home whose ``java`` drops the one argument that a reduced Java runtime does not accept.
 
-Spark's launcher adds ``--add-modules=jdk.incubator.vector`` to every JVM and has no setting against it. A
-runtime made with jlink has only the modules it was made with, and a JVM that is asked for an absent module
-does not start. Spark uses the module where it is there and works without it.
+Spark's launcher adds ``--add-modules=jdk.incubator.vector`` to every JVM, and no setting prevents it. A jlinked runtime
+has only some modules, and a JVM does not start if a requested module is absent. Spark works without this module.
 """
 
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 
 _SCRIPT = """\
 #!/bin/sh
-# Written by Tailrace: starts the Java named below without the argument that it cannot start with.
+# Written by Tailrace: starts the Java below without the argument that it does not accept.
 for argument do
   shift
   case $argument in
@@ -20,16 +19,16 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-# exec keeps the process id, so that whoever started this can stop the JVM itself.
+# exec keeps the process id, so signals reach the JVM itself.
 exec {java} "$@"
 """
 
 
 def write_shim(home: Path, java: Path) -> Path:
-    """Make ``home`` a Java home that starts ``java``, and return its executable.
+    """Write a Java home at ``home`` that starts ``java``, and return its executable.
 
     Raises:
-        OSError: The folder cannot be written.
+        OSError: The folder is not writable.
     """
     script = _SCRIPT.format(java=shlex.quote(str(java)))
     target = home / "bin" / "java"
@@ -39,7 +38,7 @@ def write_shim(home: Path, java: Path) -> Path:
     descriptor, name = tempfile.mkstemp(prefix="java-", dir=target.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(script)
-    made = Path(name)
-    made.chmod(0o755)
-    made.replace(target)
+    temporary = Path(name)
+    temporary.chmod(0o755)
+    temporary.replace(target)
     return target

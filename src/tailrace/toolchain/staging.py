@@ -1,7 +1,7 @@
-"""Folders in which something is put together before it appears, whole, under its final name.
+"""Temporary folders: files are completed there before they get their final names.
 
-A process that is killed leaves its folder behind. The next one removes it, which is safe because both the
-making and the removing happen under the same lock.
+A killed process leaves its folder behind. The next process removes it. That is safe because every process holds the
+same lock while it creates or removes such a folder.
 """
 
 import shutil
@@ -15,12 +15,12 @@ _PREFIX = "staging-"
 
 @contextmanager
 def staging(parent: Path) -> Iterator[Path]:
-    """Give a new, empty folder inside ``parent``, and remove it and all that earlier runs left there.
+    """Yield a new folder inside ``parent`` and remove it at the end; remove leftovers of earlier runs first.
 
-    The caller holds the lock that guards ``parent``.
+    The caller must hold the lock of ``parent``.
     """
     for leftover in parent.glob(f"{_PREFIX}*"):
-        # A fetching child of a killed process may still write for a moment: what it adds is for the next run.
+        # A child of a killed process may still be writing: the next run removes the rest.
         shutil.rmtree(leftover, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:

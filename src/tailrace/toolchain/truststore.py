@@ -1,7 +1,7 @@
-"""The certificate authorities that this machine trusts, in the format that Java reads.
+"""Write the certificate authorities that this machine trusts as a Java truststore.
 
-A Java of the machine's own knows the machine's authorities. The obtained one knows only those it was built
-with, and so cannot fetch through a company's inspecting proxy where the user's pip can.
+An installed Java usually trusts the machine's authorities. The downloaded runtime trusts only the authorities that it
+was built with, so without this file it cannot download through a company's TLS-inspecting proxy, although pip can.
 """
 
 import ssl
@@ -12,13 +12,13 @@ _MAGIC, _FORMAT_VERSION, _TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
 
 
 def write_truststore(path: Path) -> bool:
-    """Write what Python's TLS trusts to ``path`` as a Java key store; return whether that is anything."""
+    """Write Python's trusted authorities to ``path`` as a Java key store; return False if there are none."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     entries = [struct.pack(">III", _MAGIC, _FORMAT_VERSION, len(certificates))]
     for number, certificate in enumerate(certificates):
         entries.append(struct.pack(">I", _TRUSTED_CERTIFICATE) + _utf(f"authority-{number}") + struct.pack(">Q", 0))
         entries.append(_utf("X.509") + struct.pack(">I", len(certificate)) + certificate)
-    # The checksum at the end of the format is keyed by a password, and is not looked at where none is given.
+    # The format ends with a password-keyed checksum, which Java ignores if it gets no password.
     path.write_bytes(b"".join(entries))
     return bool(certificates)
 

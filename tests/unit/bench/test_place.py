@@ -19,12 +19,12 @@ def test_a_broker_of_its_own_is_gone_afterwards(
     homes: list[Path | None] = []
 
     @contextmanager
-    def own_broker(_announce: Any, memory: Path | None) -> Iterator[Any]:
+    def temporary_broker(_announce: Any, memory: Path | None) -> Iterator[Any]:
         homes.append(memory)
         yield SimpleNamespace(bootstrap_servers="127.0.0.1:5", scratch=tmp_path, pid=42)
         notes.append("gone")
 
-    monkeypatch.setattr(place, "own_broker", own_broker)
+    monkeypatch.setattr(place, "temporary_broker", temporary_broker)
     monkeypatch.setattr(place, "memory_dir", lambda: nullcontext(memory))
     said: list[str] = []
     with bench_place(None, 4, said.append) as bench:

@@ -70,5 +70,5 @@ def test_what_a_link_leads_to_is_never_taken_for_a_left_over_log(link: str, tmp_
         (memory / "own-1-abc").symlink_to(precious.parent)
     else:
         memory.symlink_to(tmp_path / "precious")
-    broker._remove_left_over(tmp_path / "brokers", memory)
+    broker._remove_stale_brokers(tmp_path / "brokers", memory)
     assert precious.is_dir()

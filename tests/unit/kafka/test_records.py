@@ -191,7 +191,7 @@ def test_a_broker_that_goes_away_is_told(topic: Topic, monkeypatch: pytest.Monke
 
 def test_a_topic_that_cannot_be_read_is_told_with_the_broker_s_reason(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.INVALID_MSG))])
-    with pytest.raises(KafkaError, match="cannot be read") as refused:
+    with pytest.raises(KafkaError, match="cannot read topic") as refused:
         read()
     assert "Invalid message" in refused.value.why
     assert refused.value.fix
@@ -250,7 +250,7 @@ def test_the_records_taken_are_counted() -> None:
 @pytest.mark.parametrize("bad", [b"too large", b"lost"])
 def test_a_record_that_is_not_taken_ends_it_and_the_error_says_how_many_were(bad: bytes) -> None:
     rest = iter([b"a", b"b", bad, b"c", b"d"])
-    with pytest.raises(KafkaError, match="took 2 of the records") as refused:
+    with pytest.raises(KafkaError, match="accepted 2 records, then refused one") as refused:
         send_records(CONFIG, "payments", rest)
     assert refused.value.why
     assert refused.value.fix

@@ -64,7 +64,7 @@ def test_a_missing_topic_unlike_any_other_is_compared_with_none() -> None:
         (frozenset(), {"sasl.username": "ann"}, "or user 'ann' may not see it"),
         (frozenset(), {}, "or this client may not see it"),
         (None, {"sasl.username": "ann"}, None),
-        (BrokerUnreachable("gone"), {"sasl.username": "ann"}, "'ann' may not describe looks missing"),
+        (BrokerUnreachable("gone"), {"sasl.username": "ann"}, "'ann' may not describe also looks missing"),
         (BrokerUnreachable("gone"), {}, None),
     ],
 )

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.types import StructType
 
 from tailrace import spark_session
-from tailrace.errors import PipelineNotFound, UserCodeFailed
+from tailrace.errors import DefinitionError, PipelineNotFound, UserCodeFailed
 from tailrace.prepare import loader
 from tailrace.prepare.loader import load_pipeline
 
@@ -162,8 +162,8 @@ def test_a_file_that_needs_spark_runs_once(here: Path, monkeypatch: pytest.Monke
 
     started: list[str] = []
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(spark_session, "unlent_session", start)
-    monkeypatch.setattr(loader, "unlent_session", start, raising=False)
+    monkeypatch.setattr(spark_session, "replaceable_session", start)
+    monkeypatch.setattr(loader, "replaceable_session", start, raising=False)
     name = f"typed_{secrets.token_hex(4)}"
     write(
         here,
@@ -189,12 +189,9 @@ class Context:
         return StructType()
 
 
-@pytest.mark.parametrize("name", ["taken_module", "__main__", "colorsys"])
+@pytest.mark.parametrize("name", ["taken_module", "__main__"])
 def test_a_file_does_not_replace_another_module(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    if name == "colorsys":
-        monkeypatch.delitem(sys.modules, name, raising=False)  # Python's own, and not imported yet
-    else:
-        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
+    monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
     other = sys.modules.get(name)
     write(
         here,
@@ -207,6 +204,15 @@ def test_a_file_does_not_replace_another_module(here: Path, monkeypatch: pytest.
     pickled = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
     del sys.modules[transform.__module__]  # as in a worker, which cannot import it by that name
     assert cloudpickle.loads(pickled)("rows") == "rows"
+
+
+@pytest.mark.parametrize("name", ["queue", "random", "colorsys"])
+def test_a_file_with_the_name_of_a_standard_library_module_is_refused(here: Path, name: str) -> None:
+    write(here, f"{name}.py", definition("x"))
+    with pytest.raises(DefinitionError, match=f"{name}.py has the name of Python's module '{name}'") as refused:
+        load_pipeline(f"{name}.py")
+    assert refused.value.fix == f"rename the file: mv {name}.py {name}_pipeline.py"
+    assert str(here) not in sys.path
 
 
 def test_the_same_file_may_be_loaded_again(here: Path) -> None:

@@ -123,7 +123,7 @@ class FakeKafka:
         for name in ("topic_rights", "kafka_topic_rights", "require_creatable"):
             patch.setattr(endpoint, name, getattr(self, name))
         patch.setattr(endpoint, "visible_ends", self.offsets)
-        patch.setattr(pipeline_target, "start_jvm_ahead", lambda *_: None)
+        patch.setattr(pipeline_target, "prelaunch_jvm", lambda *_: None)
 
     def _note(self, config: ClientConfig) -> None:
         self.addresses.append(str(config["bootstrap.servers"]))

@@ -3,35 +3,42 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError as KafkaErrorCode
+from confluent_kafka import KafkaException
 
+from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, TlsFailed
 from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.running import broker_watch
 from tailrace.running.broker_watch import BrokerWatch, broker_configs
 
 from ..conftest import WaitUntil
 
+OK = None
+SILENT = BrokerUnreachable("no Kafka broker answers at here:9092")
+REFUSED = AuthenticationFailed("the broker refuses the login of user 'ann'", why="Authentication failed")
+NO_TLS = TlsFailed("client and broker cannot agree on TLS", why="the certificate has expired")
+
 
 class FakePing:
-    """A broker that answers as listed, and from then on as the last time."""
+    """Returns the given results, and then the last one again and again."""
 
-    def __init__(self, *answers: bool) -> None:
+    def __init__(self, *results: KafkaError | None) -> None:
         self.asked = 0
-        self._answers = answers
+        self._results = results
 
-    def ask(self) -> bool:
+    def ask(self) -> KafkaError | None:
         self.asked += 1
-        return self._answers[min(self.asked, len(self._answers)) - 1]
+        return self._results[min(self.asked, len(self._results)) - 1]
 
 
 def watch(ping: Any, has_ended: Any = lambda: False) -> BrokerWatch:
     return BrokerWatch("fraud", "here:9092", lambda: ping, has_ended)
 
 
-def lines(caplog: pytest.LogCaptureFixture, answers: Sequence[bool]) -> list[str]:
+def lines(caplog: pytest.LogCaptureFixture, results: Sequence[KafkaError | None]) -> list[str]:
     noted = watch(FakePing())
-    for second, answered in enumerate(answers):
-        noted.note(answered=answered, now=float(10 * second))
+    for second, result in enumerate(results):
+        noted.note(result, now=float(10 * second))
     return [record.getMessage() for record in caplog.records]
 
 
@@ -39,26 +46,46 @@ GONE = "query 'fraud': no Kafka broker answers at here:9092"
 BACK = "query 'fraud': a Kafka broker answers again at here:9092, after {} s"
 
 
-@pytest.mark.parametrize(("answers", "told"), [
-    ([True, True, True], []),
-    ([True, False, True, False, True], []),  # slow now and then
-    ([True, False, False], [GONE]),
-    ([True, False, False, False, False], [GONE]),
-    ([True, True, False, False, False, True, True], [GONE, BACK.format(40)]),
-    ([True, False, False, True, False, False, True], [GONE, BACK.format(30)] * 2),
-    ([False, False, False], [GONE]),  # right after the start, which had an answer
+LOGIN = "query 'fraud': the broker refuses the login of user 'ann': Authentication failed"
+TLS = "query 'fraud': client and broker cannot agree on TLS: the certificate has expired"
+
+
+@pytest.mark.parametrize(("results", "logged"), [
+    ([OK, OK, OK], []),
+    ([OK, SILENT, OK, SILENT, OK], []),  # slow now and then
+    ([OK, SILENT, SILENT], [GONE]),
+    ([OK, SILENT, SILENT, SILENT, SILENT], [GONE]),
+    ([OK, OK, SILENT, SILENT, SILENT, OK, OK], [GONE, BACK.format(40)]),
+    ([OK, SILENT, SILENT, OK, SILENT, SILENT, OK], [GONE, BACK.format(30)] * 2),
+    ([SILENT, SILENT, SILENT], [GONE]),  # right after the start, which had an answer
 ])  # fmt: skip
 def test_a_line_when_brokers_fall_silent_and_one_when_they_are_back(
-    caplog: pytest.LogCaptureFixture, answers: Sequence[bool], told: list[str]
+    caplog: pytest.LogCaptureFixture, results: Sequence[KafkaError | None], logged: list[str]
 ) -> None:
-    assert lines(caplog, answers) == told
+    assert lines(caplog, results) == logged
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+@pytest.mark.parametrize(("results", "logged"), [
+    ([OK, REFUSED], []),  # may be lost on a busy machine, as any answer
+    ([OK, REFUSED, REFUSED, REFUSED], [LOGIN]),
+    ([OK, REFUSED, REFUSED, OK], [LOGIN, BACK.format(30)]),
+    ([OK, NO_TLS, NO_TLS], [TLS]),
+    ([OK, SILENT, SILENT, REFUSED, REFUSED, OK], [GONE, LOGIN, BACK.format(50)]),  # restarted with other passwords
+    ([OK, REFUSED, REFUSED, SILENT, SILENT], [LOGIN, GONE]),
+    ([OK, SILENT, REFUSED], [LOGIN]),
+])  # fmt: skip
+def test_a_refused_login_is_not_reported_as_an_unreachable_broker(
+    caplog: pytest.LogCaptureFixture, results: Sequence[KafkaError | None], logged: list[str]
+) -> None:
+    assert lines(caplog, results) == logged
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
 def test_it_ends_with_the_query(monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil) -> None:
     monkeypatch.setattr(broker_watch, "_ASK_AGAIN_S", 0.001)
     monkeypatch.setattr(broker_watch, "_ASK_EVERY_S", 0.001)
-    ping = FakePing(True)
+    ping = FakePing(OK)
     ends = watch(ping, lambda: ping.asked >= 3)
     ends.start()
     wait_until(lambda: not ends._thread.is_alive(), "the thread has ended")
@@ -69,14 +96,14 @@ def test_nothing_is_logged_after_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
     class EndedMeanwhile(FakePing):
-        def ask(self) -> bool:
+        def ask(self) -> KafkaError | None:
             if self.asked == 2:
                 ended.end()
             return super().ask()
 
     monkeypatch.setattr(broker_watch, "_ASK_AGAIN_S", 0.001)
     monkeypatch.setattr(broker_watch, "_ASK_EVERY_S", 0.001)
-    ended = watch(EndedMeanwhile(True, False, False))
+    ended = watch(EndedMeanwhile(OK, SILENT, SILENT))
     ended.start()
     wait_until(lambda: not ended._thread.is_alive(), "the thread has ended")
     assert caplog.records == []
@@ -99,7 +126,7 @@ def test_a_client_that_cannot_be_made_is_a_warning_and_no_more(
     caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
     def refuse() -> Any:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        raise KafkaException(KafkaErrorCode(KafkaErrorCode._INVALID_ARG))
 
     BrokerWatch("fraud", "here:9092", refuse, lambda: False).start()
     wait_until(lambda: bool(caplog.records), "a warning")

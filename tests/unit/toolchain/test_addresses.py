@@ -1,6 +1,6 @@
 import pytest
 
-from tailrace.toolchain.addresses import without_addresses
+from tailrace.toolchain.addresses import redact_addresses
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from tailrace.toolchain.addresses import without_addresses
     ],
 )
 def test_addresses_go(text: str, shown: str) -> None:
-    assert without_addresses(text) == shown
+    assert redact_addresses(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ def test_addresses_go(text: str, shown: str) -> None:
     ["java.net.ConnectException: Connection refused", "org.apache.kafka#kafka-clients;3.9.2", "a/b.jar"],
 )
 def test_what_only_looks_like_one_stays(text: str) -> None:
-    assert without_addresses(text) == text
+    assert redact_addresses(text) == text

@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_without_a_jar_it_is_built_and_that_is_said(bench: Bench) -> None:
     assert bench.engine.needs_building()
     assert bench.ensure() == bench.engine.jar
-    assert bench.said == ["Building the engine, some seconds ..."]
+    assert bench.said == ["Building the engine, which takes some seconds ..."]
     with zipfile.ZipFile(bench.engine.jar) as jar:
         assert set(jar.namelist()) == {"Engine.class", "Records.class", PROPERTIES}
         assert jar.testzip() is None
@@ -223,7 +223,7 @@ def test_a_compiler_that_never_ends_is_ended(bench: Bench, monkeypatch: pytest.M
     bench.compiler("import time\ntime.sleep(60)\n")
     monkeypatch.setattr(engine_jar, "_COMPILE_TIMEOUT_S", 0.3)
     started = time.monotonic()
-    with pytest.raises(EngineBuildFailed, match="not compiled within") as failed:
+    with pytest.raises(EngineBuildFailed, match="did not compile within") as failed:
         bench.ensure()
     assert time.monotonic() - started < 20
     assert failed.value.fix
@@ -255,7 +255,7 @@ def test_several_at_once_build_it_once(bench: Bench) -> None:
         jars = list(pool.map(lambda _: bench.engine.ensure(bench.java, [], say), range(4)))
     assert jars == [bench.engine.jar] * 4
     assert len(bench.calls) == 1
-    assert bench.said.count("Building the engine, some seconds ...") == 1
+    assert bench.said.count("Building the engine, which takes some seconds ...") == 1
     assert any(text.startswith("Waiting for process ") for text in bench.said)
 
 

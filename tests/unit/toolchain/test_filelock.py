@@ -35,7 +35,7 @@ def test_the_second_process_waits_and_learns_who_holds_it(tmp_path: Path) -> Non
             waited_for.append(pid)
             process.communicate(timeout=30)  # closes its input, which ends it
 
-        with exclusive(path, on_wait=let_go, patience_s=30):
+        with exclusive(path, on_wait=let_go, timeout_s=30):
             assert path.read_text().strip() == str(os.getpid())
         assert waited_for == [str(process.pid)]
 
@@ -45,7 +45,7 @@ def test_a_killed_holder_leaves_no_lock_behind(tmp_path: Path) -> None:
     with holder_of(path) as process:
         process.kill()
         process.wait(timeout=30)
-        with exclusive(path, on_wait=lambda pid: pytest.fail(f"waited for {pid}"), patience_s=0):
+        with exclusive(path, on_wait=lambda pid: pytest.fail(f"waited for {pid}"), timeout_s=0):
             pass
 
 
@@ -54,7 +54,7 @@ def test_patience_ends(tmp_path: Path) -> None:
     with holder_of(path) as process:
         with (
             pytest.raises(LockTimeoutError) as ended,
-            exclusive(path, on_wait=lambda _pid: None, patience_s=0.3),
+            exclusive(path, on_wait=lambda _pid: None, timeout_s=0.3),
         ):
             pytest.fail("two processes hold the lock")
         assert ended.value.holder == str(process.pid)

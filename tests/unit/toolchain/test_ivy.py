@@ -52,8 +52,8 @@ def test_ivy_is_asked_for_exactly_these_jars_and_no_others(tmp_path: Path) -> No
     assert "trustStore" not in arguments
 
 
-def test_only_an_obtained_java_is_told_whom_to_trust(tmp_path: Path) -> None:
-    fetched(tmp_path, java_that(tmp_path, "exit 0", origin="obtained"))
+def test_only_a_downloaded_java_gets_a_truststore(tmp_path: Path) -> None:
+    fetched(tmp_path, java_that(tmp_path, "exit 0", origin="downloaded"))
     assert "trustStore=" in (tmp_path / "arguments").read_text()
 
 
@@ -62,29 +62,29 @@ def test_only_an_obtained_java_is_told_whom_to_trust(tmp_path: Path) -> None:
     [
         (
             "ERROR: Server access error at url https://example.org/x (java.net.ConnectException: refused)",
-            "Maven Central could not be reached (java.net.ConnectException: refused).",
+            "Maven Central is unreachable (java.net.ConnectException: refused)",
         ),
         (
             "WARN: Host registry.example.org not found. url=https://registry.example.org/x",
-            "Maven Central could not be reached.",
+            "Maven Central is unreachable",
         ),
     ],
 )
 def test_without_a_network_it_ends_at_once(tmp_path: Path, line: str, why: str) -> None:
     java = java_that(tmp_path, f"echo '{line}'\nexec sleep 60")
-    with pytest.raises(JarMissing, match=r"org\.one:a:1\.0 and 1 more jar could not be fetched") as missing:
+    with pytest.raises(JarMissing, match=r"cannot download org\.one:a:1\.0 and 1 more jar") as missing:
         fetched(tmp_path, java)
     assert missing.value.why == why
     assert "tailrace doctor --fix" in missing.value.fix
-    assert f"copy the 2 jars that are missing into {tmp_path}/jars." in missing.value.fix
+    assert f"copy the 2 missing jars into {tmp_path}/jars" in missing.value.fix
     assert "example.org" not in str(missing.value) + missing.value.detail
 
 
 def test_a_jar_that_is_not_there_is_named(tmp_path: Path) -> None:
     java = java_that(tmp_path, "echo 'WARN: 	module not found: org.one#a;2.0'\nexit 1")
-    with pytest.raises(JarMissing, match=r"^org\.one:a:2\.0 could not be fetched") as missing:
+    with pytest.raises(JarMissing, match=r"^cannot download org\.one:a:2\.0") as missing:
         fetched(tmp_path, java)
-    assert missing.value.why == "Maven Central does not have it."
+    assert missing.value.why == "Maven Central does not have it"
 
 
 def test_a_failure_of_another_kind_keeps_what_ivy_said(tmp_path: Path) -> None:

@@ -36,20 +36,20 @@ def test_comments_and_empty_lines_are_skipped_and_the_order_is_kept(tmp_path: Pa
 )
 def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     path = written(tmp_path, f"# first\nbroker a:ok:1 sha256:{SHA}\n{line}\n")
-    with pytest.raises(JarLockInvalid, match="Line 3 of the jar lock"):
+    with pytest.raises(JarLockInvalid, match="line 3 of the jar lock"):
         read_lock(path)
 
 
 def test_two_jars_of_one_file_name_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, f"broker a:x:1 sha256:{SHA}\nbroker b:x:1 sha256:{SHA}\n")
-    with pytest.raises(JarLockInvalid, match="Line 2"):
+    with pytest.raises(JarLockInvalid, match="line 2"):
         read_lock(path)
 
 
 def test_an_empty_or_absent_lock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JarLockInvalid):
         read_lock(written(tmp_path, "# nothing\n"))
-    with pytest.raises(JarLockInvalid, match="cannot be read"):
+    with pytest.raises(JarLockInvalid, match="cannot read the jar lock"):
         read_lock(tmp_path / "absent")
 
 

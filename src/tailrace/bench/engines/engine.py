@@ -49,7 +49,7 @@ class Engine:
             announce(f"Another process ({holder}) is setting up {self.title}, waiting for it.")
 
         try:
-            with exclusive(self.folder / "lock", on_wait=waits, patience_s=_PATIENCE_S):
+            with exclusive(self.folder / "lock", on_wait=waits, timeout_s=_PATIENCE_S):
                 yield
         except LockTimeoutError as error:
             raise self.refused(

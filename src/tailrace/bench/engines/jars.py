@@ -18,7 +18,7 @@ def ensure_jars(engine: Engine, java: Java, announce: Announce, fetch: Fetch = m
     cache = JarCache(engine.folder / "jars", read_lock(engine.programs / "jars.lock"), fetch)
     # Not a plain fetch of what is missing: a jar that a full disk or a stray hand spoiled is fetched anew, too.
     if any(state.state != "present" for state in cache.status()):
-        cache.mend(
+        cache.repair(
             java,
             announce=lambda text: announce(f"{engine.title}: {text}"),
             progress=lambda done, total, name: announce(f"{engine.title}: {done} of {total} jars ({name})"),

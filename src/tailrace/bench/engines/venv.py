@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tailrace.bench.engines.engine import Announce, Engine
 from tailrace.bench.engines.pythons import find_python
-from tailrace.toolchain.addresses import without_addresses
+from tailrace.toolchain.addresses import redact_addresses
 from tailrace.toolchain.staging import staging
 
 _LONGEST_S = 1800.0
@@ -134,7 +134,7 @@ def _run(engine: Engine, command: Sequence[str], announce: Announce, total: int 
     if process.returncode != 0:
         why = f"it was not done within {_LONGEST_S:g} s" if process.returncode == -signal.SIGKILL else _reason(output)
         fix = "connect to the network, where that is what refused, and try again"
-        raise engine.refused(why, fix, detail=without_addresses(output))
+        raise engine.refused(why, fix, detail=redact_addresses(output))
 
 
 def _read(process: subprocess.Popen[str], progress: Callable[[int, str], None]) -> str:
@@ -161,4 +161,4 @@ def _reason(output: str) -> str:
     if wanted is not None:
         return f"PyPI, or the mirror in pip's settings, has no {wanted.group(1)} for this machine and this Python"
     errors = [line.strip() for line in output.splitlines() if "error" in line.lower()]
-    return without_addresses(errors[-1] if errors else (output.strip() or "the installer failed")[-200:])
+    return redact_addresses(errors[-1] if errors else (output.strip() or "the installer failed")[-200:])

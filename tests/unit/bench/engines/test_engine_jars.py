@@ -47,7 +47,7 @@ def test_they_are_fetched_once_with_progress_and_never_again(locked: Engine, jav
     said: list[str] = []
     ensure_jars(locked, java, said.append, fetch)
     assert [path.read_text() for path in jar_paths(locked)] == ["a", "b"]
-    assert said[0].startswith("Some Engine: Fetching 2 jars")
+    assert said[0].startswith("Some Engine: Downloading 2 jars")
     assert said[1:] == ["Some Engine: 1 of 2 jars (a-1.jar)", "Some Engine: 2 of 2 jars (b-1.jar)"]
     ensure_jars(locked, java, pytest.fail, refuses)
     assert fetch.asked == [["a", "b"]]

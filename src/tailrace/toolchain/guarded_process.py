@@ -1,14 +1,13 @@
 """Child processes that never outlive the program that started them, not even after ``kill -9``.
 
-A process cannot act on its own violent death, so something that outlives it must. :class:`LeashedProcess` puts a
-small guard process between the owner and the child. The guard holds the read end of a pipe whose only write end
-is in the owner: whatever ends the owner closes that end, and the guard then stops the child and removes the
-folders it was told to remove. Closing the pipe on purpose is how the owner itself stops the child, so there is one
-way down and it is exercised on every run.
+A process cannot clean up after its own ``kill -9``, so another process must. :class:`GuardedProcess` puts a small guard
+process between the owner and the child. The guard holds the read end of a pipe, and only the owner holds the write
+end. When the owner ends in any way, the pipe closes; the guard then stops the child and removes the given folders. The
+owner stops the child by closing the pipe, so every run uses the same shutdown path.
 
-A Python child of ours needs no guard: it watches its own standard input (``traffic/worker.py``).
+Tailrace's own Python children need no guard: they watch their standard input (``traffic/worker.py``).
 
-The guard runs this very file as a script in a bare interpreter, so it imports the standard library alone.
+The guard runs this file as a script in a bare interpreter, so it imports only the standard library.
 """
 
 import contextlib
@@ -29,8 +28,8 @@ _PR_SET_PDEATHSIG = 1
 """Linux's prctl option that asks the kernel for a signal when the parent thread ends."""
 
 
-class LeashedProcess:
-    """A child process that ends when its owner ends, in whatever way that happens."""
+class GuardedProcess:
+    """A child process that ends when its owner ends, for whatever reason."""
 
     def __init__(
         self,
@@ -46,9 +45,9 @@ class LeashedProcess:
 
         Args:
             command: The program and its arguments.
-            output: Where the child's standard output and error go.
+            output: The file for the child's standard output and error.
             grace_s: How long the child may take to end after SIGTERM before it is killed.
-            remove: Folders that the guard deletes once the child has ended.
+            remove: Folders that the guard deletes after the child has ended.
             keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
             env: The child's environment; the owner's own by default.
         """
@@ -62,7 +61,7 @@ class LeashedProcess:
             "--",
             *command,
         ]
-        # Its own session: Ctrl-C in the owner's terminal reaches the owner alone, which then stops us in order.
+        # A new session: Ctrl-C in the terminal reaches only the owner, which then stops the child in order.
         self._guard = subprocess.Popen(
             guard,
             stdin=subprocess.PIPE,
@@ -79,25 +78,25 @@ class LeashedProcess:
         return self._guard.pid
 
     def poll(self) -> int | None:
-        """The child's exit code, or None while it runs."""
+        """Return the child's exit code, or None while it runs."""
         return self._guard.poll()
 
     def stop(self, timeout_s: float = 15.0) -> int:
-        """Stop the child and wait until it, and the folders it was to leave behind, are gone."""
+        """Stop the child; wait until it has ended and its folders are removed."""
         if self._guard.stdin is not None:
             self._guard.stdin.close()
         return self._guard.wait(timeout_s)
 
 
 def _die_with_parent() -> None:
-    """On Linux, have the kernel kill the child if the guard itself is killed."""
+    """On Linux, let the kernel kill the child if the guard is killed."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
-    """Run ``command`` until it ends or the owner does; return its exit code."""
+    """Run ``command`` until it or the owner ends; return its exit code."""
     inherited = tuple(fd for fd in _open_descriptors() if fd > 2)
     child = subprocess.Popen(
         command,
@@ -106,7 +105,7 @@ def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
         preexec_fn=_die_with_parent,  # noqa: PLW1509 - the guard has one thread, so this fork is safe
     )
     for fd in inherited:
-        # The child alone must hold them: a lock is then released exactly when the child is gone.
+        # Only the child may hold them: a lock is then released exactly when the child ends.
         os.close(fd)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -127,16 +126,16 @@ def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
 
 
 def _open_descriptors() -> list[int]:
-    """The descriptors this process inherited, found where the system lists them."""
+    """Return the file descriptors that this process inherited."""
     for listing in ("/proc/self/fd", "/dev/fd"):
         with contextlib.suppress(OSError):
-            found = [int(name) for name in os.listdir(listing)]  # noqa: PTH208 - names are wanted, not paths
-            return [fd for fd in found if _is_open(fd)]
+            listed = [int(name) for name in os.listdir(listing)]  # noqa: PTH208 - the names are numbers, not paths
+            return [fd for fd in listed if _is_open(fd)]
     return []
 
 
 def _is_open(fd: int) -> bool:
-    """Whether a descriptor is still open; the one that listed the folder is not."""
+    """Return whether a descriptor is still open; the one that listed the folder is closed."""
     try:
         os.fstat(fd)
     except OSError:
@@ -145,7 +144,7 @@ def _is_open(fd: int) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
-    """Ask the child to end, then make it."""
+    """Send SIGTERM to the child, and SIGKILL after the grace period."""
     child.terminate()
     deadline = time.monotonic() + grace_s
     while child.poll() is None and time.monotonic() < deadline:

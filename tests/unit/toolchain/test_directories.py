@@ -4,7 +4,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tailrace.toolchain import cache_dir, memory_dir, places, state_dir
+from tailrace.toolchain import cache_dir, directories, memory_dir, state_dir
 
 
 def test_tailrace_home_moves_both_folders_at_any_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places, "_MEMORY", tmp_path)
-    monkeypatch.setattr(places, "_ROOM_BYTES", 1)
+    monkeypatch.setattr(directories, "_MEMORY", tmp_path)
+    monkeypatch.setattr(directories, "_NEEDED_BYTES", 1)
     with memory_dir() as folder:
         assert folder is not None
         assert folder.parent == tmp_path
@@ -43,11 +43,11 @@ def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("why", ["no room", "no such place", "another user's"])
 def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places, "_MEMORY", tmp_path / "nowhere" if why == "no such place" else tmp_path)
-    monkeypatch.setattr(places, "_ROOM_BYTES", 2**60 if why == "no room" else 1)
+    monkeypatch.setattr(directories, "_MEMORY", tmp_path / "nowhere" if why == "no such place" else tmp_path)
+    monkeypatch.setattr(directories, "_NEEDED_BYTES", 2**60 if why == "no room" else 1)
     if why == "another user's":
-        user = places.os.getuid()
-        monkeypatch.setattr(places.os, "getuid", iter([user, user + 1]).__next__)
+        user = directories.os.getuid()
+        monkeypatch.setattr(directories.os, "getuid", iter([user, user + 1]).__next__)
     with memory_dir() as folder:
         assert folder is None
     assert why == "another user's" or not list(tmp_path.iterdir())
@@ -57,8 +57,8 @@ def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, t
 def test_what_another_user_may_have_put_there_is_not_used(
     planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(places, "_MEMORY", tmp_path)
-    monkeypatch.setattr(places, "_ROOM_BYTES", 1)
+    monkeypatch.setattr(directories, "_MEMORY", tmp_path)
+    monkeypatch.setattr(directories, "_NEEDED_BYTES", 1)
     with memory_dir() as folder:
         assert folder is not None
     precious = tmp_path / "precious"

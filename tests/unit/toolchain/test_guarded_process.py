@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.guarded_process import GuardedProcess
 
 WaitUntil = Callable[[Callable[[], bool], str], None]
 
@@ -20,14 +20,14 @@ ENDING_IN_ORDER = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: 
 OWNER = """
 import os, sys
 from pathlib import Path
-from tailrace.toolchain.leash import LeashedProcess
+from tailrace.toolchain.guarded_process import GuardedProcess
 code, output, folder, lock = sys.argv[1:]
 held = os.open(lock, os.O_RDWR)
 os.set_inheritable(held, True)
 import fcntl
 fcntl.flock(held, fcntl.LOCK_EX)
 with open(output, "wb") as out:
-    process = LeashedProcess(
+    process = GuardedProcess(
         [sys.executable, "-c", code], output=out, grace_s=0.2, remove=[Path(folder)], keep_open=[held]
     )
 os.close(held)
@@ -37,7 +37,7 @@ sys.stdin.read()
 
 
 class Scene:
-    """A child under a leash, seen from outside: by the lock that it alone holds, and by what it printed."""
+    """A guarded child, observed from outside: by the lock that only it holds, and by its output."""
 
     def __init__(self, folder: Path, wait_until: WaitUntil) -> None:
         self.output = folder / "output"
@@ -61,11 +61,11 @@ class Scene:
         self._wait_until(lambda: self.output.exists() and "ready" in self.output.read_text(), "the child to be ready")
 
     @contextlib.contextmanager
-    def leashed(self, code: str, *, grace_s: float = 10.0, ready: bool = True) -> Iterator[LeashedProcess]:
+    def guarded(self, code: str, *, grace_s: float = 10.0, ready: bool = True) -> Iterator[GuardedProcess]:
         with self.lock.open("r+") as held, self.output.open("wb") as output:
             fcntl.flock(held, fcntl.LOCK_EX)
             command = [sys.executable, "-c", code]
-            process = LeashedProcess(
+            process = GuardedProcess(
                 command, output=output, grace_s=grace_s, remove=[self.removed], keep_open=[held.fileno()]
             )
         try:
@@ -82,7 +82,7 @@ def scene(tmp_path: Path, wait_until: WaitUntil) -> Scene:
 
 
 def test_stop_ends_the_child_and_removes_its_folder(scene: Scene) -> None:
-    with scene.leashed(WAITING) as process:
+    with scene.guarded(WAITING) as process:
         assert process.poll() is None
         assert scene.is_alive()
         assert scene.removed.exists()
@@ -93,13 +93,13 @@ def test_stop_ends_the_child_and_removes_its_folder(scene: Scene) -> None:
 
 
 def test_stop_lets_the_child_end_in_order(scene: Scene) -> None:
-    with scene.leashed(ENDING_IN_ORDER) as process:
+    with scene.guarded(ENDING_IN_ORDER) as process:
         assert process.stop() == 1
     assert "ended in order" in scene.output.read_text()
 
 
 def test_a_child_that_ignores_sigterm_is_killed(scene: Scene) -> None:
-    with scene.leashed(STUBBORN, grace_s=0.1) as process:
+    with scene.guarded(STUBBORN, grace_s=0.1) as process:
         assert process.stop() == 128 + signal.SIGKILL
     assert not scene.is_alive()
     assert not scene.removed.exists()
@@ -116,7 +116,7 @@ def test_a_child_that_ignores_sigterm_is_killed(scene: Scene) -> None:
 def test_a_child_that_ends_by_itself_gives_its_exit_code_and_its_folder_goes(
     scene: Scene, wait_until: WaitUntil, code: str, status: int
 ) -> None:
-    with scene.leashed(code, ready=False) as process:
+    with scene.guarded(code, ready=False) as process:
         wait_until(lambda: process.poll() is not None, "the child to end")
         assert process.poll() == status
         assert not scene.removed.exists()
@@ -126,7 +126,7 @@ def test_a_child_that_ends_by_itself_gives_its_exit_code_and_its_folder_goes(
 def test_the_lock_is_the_childs_alone_not_its_guards(scene: Scene) -> None:
     # A child that lets go of it by itself: were the guard holding it too, it would stay locked.
     code = f"import os; os.closerange(3, 64); {WAITING}"
-    with scene.leashed(code) as process:
+    with scene.guarded(code) as process:
         assert not scene.is_alive()
         assert process.poll() is None
 
@@ -147,7 +147,7 @@ def test_the_kill_of_the_owner_ends_the_child_and_removes_its_folder(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_guard_that_is_asked_to_end_stays_with_its_child(scene: Scene, number: signal.Signals) -> None:
-    with scene.leashed(ENDING_IN_ORDER) as process:
+    with scene.guarded(ENDING_IN_ORDER) as process:
         os.kill(process.pid, number)
         assert process.stop() == 1
     assert "ended in order" in scene.output.read_text()
@@ -155,12 +155,12 @@ def test_a_guard_that_is_asked_to_end_stays_with_its_child(scene: Scene, number:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel tells a child of its parent's death")
 def test_a_killed_guard_takes_the_child_with_it(scene: Scene, wait_until: WaitUntil) -> None:
-    with scene.leashed(STUBBORN) as process:
+    with scene.guarded(STUBBORN) as process:
         os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not scene.is_alive(), "the child to end with its guard")
         assert process.stop() == -signal.SIGKILL
 
 
 def test_ctrl_c_in_the_owners_terminal_does_not_reach_the_child(scene: Scene) -> None:
-    with scene.leashed(WAITING) as process:
+    with scene.guarded(WAITING) as process:
         assert os.getsid(process.pid) == process.pid != os.getsid(0)
