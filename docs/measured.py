@@ -142,7 +142,8 @@ def results_page() -> str:
     """Every committed result: where it comes from, and its figures."""
     head = (
         "# Results\n\nMeasured with `tailrace bench`, committed with everything that is needed to doubt them: "
-        "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
+        "`result.json` and the histograms are in `benchmarks/results/`. "
+        "`tailrace bench report benchmarks/results/NAME` renders a result as a page with charts. "
         "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
         "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
         "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings, "

@@ -311,6 +311,20 @@ def gap(
     _run(gap_study(options, chosen, kills=kills), options, out, bootstrap_servers, as_json=json)
 
 
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with the result.json of a benchmark.")],
+    *,
+    verbose: Verbose = False,
+) -> None:
+    """Render DIR/report.html from DIR/result.json."""
+    from tailrace.report import read_result, write_report
+
+    page = folder / "report.html"
+    write_report(read_result(folder / "result.json"), page)
+    say(f"report  {page}")
+
+
 @app.command("pipeline", hidden=True)
 def pipeline(
     context: typer.Context,

@@ -3,6 +3,6 @@
 The parts (templates, stylesheet, charts) know only the JSON of a result, so that another page can be made of them.
 """
 
-from tailrace.report.page import render_report, write_report
+from tailrace.report.page import read_result, render_report, write_report
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["read_result", "render_report", "write_report"]

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
+from tailrace.errors import OptionRefused
 from tailrace.report import figures
 from tailrace.report.lines import work_name
 from tailrace.report.sections import sections_of
@@ -21,6 +22,24 @@ from tailrace.report.view import View
 STYLES = ("uplot.min.css", "report.css")
 SCRIPTS = ("uplot.min.js", "charts.js", "report.js")
 _IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the ``result.json`` of a benchmark.
+
+    Raises:
+        OptionRefused: There is no such file, or it is not a result.
+    """
+    fix = "name a folder that `tailrace bench --out` wrote"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionRefused(f"{path} cannot be read", why=error.strerror or str(error), fix=fix) from error
+    except ValueError as error:
+        raise OptionRefused(f"{path} is not valid JSON", why=str(error), fix=fix) from error
+    if not isinstance(result, dict) or "schema" not in result:
+        raise OptionRefused(f"{path} is not the result of a benchmark", why="it has no key 'schema'", fix=fix)
+    return result
 
 
 def write_report(result: Mapping[str, Any], path: Path) -> None:

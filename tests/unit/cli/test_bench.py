@@ -11,8 +11,10 @@ import pytest
 from tailrace.bench.run import Bench, CellPlan
 from tailrace.bench.study import Study, assemble
 from tailrace.cli.app import _run
+from tailrace.report import render_report
 
 from ..bench.made_up import run_line
+from ..report.results import bench_result
 
 Capture = pytest.CaptureFixture[str]
 P50 = {"floor": 0.3, "microbatch": 250.0, "realtime": 1.0}
@@ -226,6 +228,27 @@ def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture
         assert table.count("From intended send to receipt") == 1
 
 
+def test_a_report_is_rendered_from_the_result(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(bench_result()))
+    assert _run(["bench", "report", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"report  {tmp_path / 'report.html'}\n")
+    assert (tmp_path / "report.html").read_text() == render_report(bench_result())
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [(None, "cannot be read"), ("{", "is not valid JSON"), ("[1]", "is not the result of a benchmark")],
+)
+def test_a_report_of_something_else_is_2(capsys: Capture, tmp_path: Path, text: str | None, what: str) -> None:
+    if text is not None:
+        (tmp_path / "result.json").write_text(text)
+    lines = refused(capsys, "report", str(tmp_path))
+    assert lines[0] == f"error: {tmp_path / 'result.json'} {what} [OPTION_REFUSED]"
+    assert lines[-1] == "fix: name a folder that `tailrace bench --out` wrote"
+    assert not (tmp_path / "report.html").exists()
+
+
 def pipeline_files() -> None:
     Path("cli_bench_own.py").write_text(
         'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
@@ -275,6 +298,7 @@ def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fak
         (["bench", "sweep"], ["--intervals", "--seconds", "--rate", "--out"]),
         (["bench", "rates"], ["--ladder", "--bound", "--lanes"]),
         (["bench", "gap"], ["--intervals", "--no-kills"]),
+        (["bench", "report"], ["DIR"]),
         (["bench", "pipeline"], ["FILE", "--generator", "--replay"]),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.report import render_report, write_report
+from tailrace.report import read_result, render_report, write_report
 from tailrace.report.figures import NOTHING, TO
 from tailrace.report.page import embedded
 
@@ -65,6 +65,15 @@ def test_every_study_has_a_page_that_is_whole(make: Callable[[], dict[str, Any]]
     assert [link for link in links if link.removeprefix("#") not in ids] == []
     charts = {attributes["id"] for _, attributes in page.tags if attributes.get("class") == "chart"}
     assert charts == set(json.loads(page.scripts[0]))
+
+
+COMMITTED = sorted(Path(__file__).parents[3].glob("benchmarks/results/*/result.json"))
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
+def test_every_committed_result_has_a_page(file: Path) -> None:
+    page = Page(render_report(read_result(file)))
+    assert [name for name in COMMON if name not in page.sections] == []
 
 
 @pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
