@@ -154,7 +154,7 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
     from tailrace.bench.study import run_study
     from tailrace.report import write_report
 
-    folder = out or Path("tailrace-bench") / f"{study.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    folder = out or _new_folder(study.name)
     screen_console = console()
     with Screen(screen_console) as screen, bench_place(servers, options.partitions, screen.say) as place:
         result = run_study(study, place, screen, folder)
@@ -309,6 +309,80 @@ def gap(
     options = options_of("article", _chosen(context, locals()))
     chosen = _whole_numbers(intervals, "--intervals")
     _run(gap_study(options, chosen, kills=kills), options, out, bootstrap_servers, as_json=json)
+
+
+@app.command("study", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def study(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of --list.")] = None,
+    *,
+    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and end.")] = False,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
+    from tailrace.bench.catalogue import STUDIES, study_named
+    from tailrace.errors import OptionRefused
+
+    if list_studies:
+        for each in STUDIES.values():
+            typer.echo(f"{each.name:<20} {each.minutes:>3} min  {each.question}")
+        return
+    if name is None:
+        raise OptionRefused("no study is named", fix="tailrace bench study NAME; tailrace bench study --list shows all")
+    found = study_named(name)
+    if context.obj:
+        option = f"--{next(iter(context.obj)).replace('_', '-')}"
+        raise OptionRefused(f"{option} stands before the study", fix=f"put {option} after {name}")
+    folder = out or _new_folder(name)
+    arguments = [*found.arguments, "--out", str(folder), *context.args]
+    group: Any = context.parent and context.parent.command
+    with group.make_context("bench", arguments, parent=context.parent.parent if context.parent else None) as inner:
+        group.invoke(inner)
+
+
+@app.command("lineage", hidden=True)
+def lineage(
+    *,
+    rounds: Annotated[int, typer.Option(help="How often both lanes are measured.", min=1)] = 4,
+    seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
+    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 10,
+    rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what lineage costs: the demo's pipeline with and without it."""
+    from tailrace.demo.lineage import LineageOptions, measure_lineage
+
+    _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say), "lineage", out)
+
+
+@app.command("static-table", hidden=True)
+def static_table(
+    *,
+    rows: Annotated[str, typer.Option(help="Sizes of the table.")] = "0,1000,100000,1000000",
+    checkpoints: Annotated[int, typer.Option(help="Checkpoints per size.", min=1)] = 5,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what a static table in a broadcast join costs at each checkpoint."""
+    from tailrace.bench.static_table import measure_static_tables
+
+    sizes = _whole_numbers(rows, "--rows", least=0)
+    _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
+
+
+def _write_json(data: dict[str, Any], name: str, out: Path | None) -> None:
+    from json import dumps
+
+    folder = out or _new_folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(dumps(data, indent=2) + "\n")
+    say(f"data    {folder / f'{name}.json'}")
+
+
+def _new_folder(name: str) -> Path:
+    return Path("tailrace-bench") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
 @app.command("report")

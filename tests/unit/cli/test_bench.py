@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.bench.catalogue import STUDIES
 from tailrace.bench.run import Bench, CellPlan
 from tailrace.bench.study import Study, assemble
 from tailrace.cli.app import _run
+from tailrace.demo.lineage import LineageOptions
 from tailrace.report import render_report
 
 from ..bench.made_up import run_line
@@ -228,6 +230,86 @@ def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture
         assert table.count("From intended send to receipt") == 1
 
 
+def test_named_studies_are_listed_on_standard_output(capsys: Capture) -> None:
+    assert _run(["bench", "study", "--list"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert [line.split()[0] for line in shown.out.splitlines()] == list(STUDIES)
+
+
+SCRIPTS = {"lineage", "static-table"}
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in SCRIPTS])
+def test_each_named_study_is_a_benchmark_that_can_be_run(fake: FakeBench, name: str) -> None:
+    assert _run(["bench", "study", name, "--out", "here"]) == 0
+    assert fake.cells
+    assert fake.out == Path("here")
+
+
+def test_a_named_study_is_its_arguments(fake: FakeBench) -> None:
+    assert _run(["bench", "study", "engines-warm"]) == 0
+    assert fake.out.name.startswith("engines-warm-20")
+    assert fake.study is not None
+    assert (fake.study.name, fake.study.runs) == ("engines", 3)
+    assert fake.settings["works"] == ["aggregate"]
+    assert (fake.settings["burst"], fake.settings["warmup_s"], fake.settings["seconds"]) == (60_000, 40, 15)
+    assert [cell.key for cell in fake.cells] == [
+        f"{lane} aggregate 2000"
+        for lane in ("realtime", "realtime-timer", "quix", "flink-tuned", "kafka-streams-tuned", "quix-tuned")
+    ]
+
+
+def test_options_after_a_studys_name_take_the_place_of_its_own(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "study", "python", "--runs", "1", "--rates", "50", "--json"]) == 0
+    assert fake.settings["runs"] == 1
+    assert {cell.plan.flow.rate_per_s for cell in fake.cells} == {50.0}
+    assert json.loads(capsys.readouterr().out)["study"] == "engines"
+
+
+def test_a_void_named_study_is_1(fake: FakeBench) -> None:
+    fake.spoilt = "realtime"
+    assert _run(["bench", "study", "article"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "fix"),
+    [
+        (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
+        (["study"], "no study is named", "tailrace bench study NAME"),
+        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
+    ],
+)
+def test_a_study_that_cannot_be_run_is_2(
+    capsys: Capture, fake: FakeBench, arguments: list[str], what: str, fix: str
+) -> None:
+    lines = refused(capsys, *arguments)
+    assert lines[0] == f"error: {what} [OPTION_REFUSED]"
+    assert lines[-1].startswith(f"fix: {fix}")
+    assert fake.study is None
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function"),
+    [
+        ("lineage", "tailrace.demo.lineage", "measure_lineage"),
+        ("static-table", "tailrace.bench.static_table", "measure_static_tables"),
+    ],
+)
+def test_a_study_without_lanes_writes_its_own_file(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, module: str, function: str
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(f"{module}.{function}", lambda *arguments: given.append(arguments) or {"rows": {}})
+    assert _run(["bench", "study", name, "--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / f"{name}.json").read_text()) == {"rows": {}}
+    assert f"data    {tmp_path / f'{name}.json'}" in capsys.readouterr().err
+    if name == "static-table":
+        assert given[0][:2] == ([0, 1_000, 100_000, 1_000_000], 5)
+    else:
+        assert given[0][0] == LineageOptions(rounds=4, seconds=20, warmup=10, rate=2000)
+
+
 def test_a_report_is_rendered_from_the_result(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(bench_result()))
     assert _run(["bench", "report", str(tmp_path)]) == 0
@@ -293,11 +375,12 @@ def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fak
         (
             ["bench"],
             ["--rate", "--seconds", "--warmup", "--payload", "--partitions", "--checkpoint-every", "--runs", "--lanes",
-             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap"],
+             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap", "study", "report"],
         ),
         (["bench", "sweep"], ["--intervals", "--seconds", "--rate", "--out"]),
         (["bench", "rates"], ["--ladder", "--bound", "--lanes"]),
         (["bench", "gap"], ["--intervals", "--no-kills"]),
+        (["bench", "study"], ["NAME", "--list", "--out"]),
         (["bench", "report"], ["DIR"]),
         (["bench", "pipeline"], ["FILE", "--generator", "--replay"]),
     ],
