@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tailrace.bench.screen import ms
+from tailrace.measure.screen import ms
 from tailrace.report.figures import count, plain, seconds, three_figures
 from tailrace.report.lines import Group, Line, groups_of
 from tailrace.report.picture import in_words, percentile_svg

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from conftest import TESTS, Kafka
 
-from tailrace.bench import measure
-from tailrace.bench.lane import Cell, Command
-from tailrace.bench.lanes.floor import Floor
-from tailrace.bench.options import BenchOptions
-from tailrace.bench.run import Bench, run_cells
-from tailrace.bench.work import Work
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import list_topics
-from tailrace.latency.clock import Clock
-from tailrace.traffic.load import Load
-from tailrace.traffic.makers import Generated
-from tailrace.traffic.probe import ByLineage, Probe, Snapshot
+from tailrace.measure import measurement
+from tailrace.measure.lane import Cell, Command, Trigger
+from tailrace.measure.lanes import Floor
+from tailrace.measure.options import BenchOptions
+from tailrace.measure.run import Bench, run_cells
+from tailrace.measure.schedule import Clock
+from tailrace.measure.traffic.load import Load
+from tailrace.measure.traffic.probe import ByLineage, Probe, Snapshot
+from tailrace.measure.traffic.records import Generated
+from tailrace.measure.works import Work
 
 OPTIONS = BenchOptions(rate=1000, seconds=2, warmup=0.5, burst=0)
 RECORDS = 2000
@@ -36,6 +36,8 @@ class Passing:
     name: str = "passing"
     title: str = "passing"
     works: frozenset[Work] = frozenset({Work.STATELESS})
+    is_baseline: bool = False
+    trigger: Trigger | None = None
     merges: bool = False
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -160,7 +162,7 @@ class LateProbe(Probe):
 
 
 def test_a_probe_that_is_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "Probe", LateProbe)
+    monkeypatch.setattr(measurement, "Probe", LateProbe)
     line = run(bench, Floor())
     assert told(line, "the probe was late") or told(line, "the probe never caught up")
     assert not line["valid"]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from docs.generate import pages
-from tailrace.bench.catalogue import STUDIES
-from tailrace.bench.options import PROFILES
-from tailrace.bench.registry import all_lanes
-from tailrace.bench.work import Work
-from tailrace.latency.schedule import Shape
+from tailrace.measure.catalogue import STUDIES
+from tailrace.measure.lanes import all_lanes
+from tailrace.measure.options import PROFILES
+from tailrace.measure.schedule import Shape
+from tailrace.measure.works import Work
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailrace.bench import result as results
-from tailrace.bench import study as studies
-from tailrace.bench.lanes.floor import Floor
-from tailrace.bench.options import BenchOptions
-from tailrace.bench.run import Bench, CellPlan
-from tailrace.bench.screen import Screen
-from tailrace.bench.studies.gap import gap_study
-from tailrace.bench.studies.rates import rates_study
-from tailrace.bench.studies.sweep import sweep_study
-from tailrace.bench.study import Study, failed_run, run_study
 from tailrace.cli.output import console
 from tailrace.errors import MeasurementFailed
-from tailrace.latency.distribution import timeline
+from tailrace.measure import study as studies
+from tailrace.measure import summary as results
+from tailrace.measure.lanes import Floor
+from tailrace.measure.latency import timeline
+from tailrace.measure.options import BenchOptions
+from tailrace.measure.run import Bench, CellPlan
+from tailrace.measure.screen import Screen
+from tailrace.measure.studies import gap_study, rates_study, sweep_study
+from tailrace.measure.study import Study, failed_run, run_study
 
 from .source import ROOT
 

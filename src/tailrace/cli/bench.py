@@ -13,8 +13,8 @@ from tailrace.cli.output import Json, Verbose, console, print_json, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tailrace.bench.options import BenchOptions
-    from tailrace.bench.study import Study
+    from tailrace.measure.options import BenchOptions
+    from tailrace.measure.study import Study
 
 
 class _Group(TyperGroup):
@@ -86,8 +86,8 @@ def bench(
     if list_lanes:
         _print_lanes()
         return
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.lanes import lanes_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import lanes_study
 
     options = options_of(profile, _given(locals()))
     _run(lanes_study(options, profile), options, out, bootstrap_servers, as_json=json)
@@ -141,7 +141,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _print_lanes() -> None:
-    from tailrace.bench.registry import all_lanes
+    from tailrace.measure.lanes import all_lanes
 
     for name, lane in all_lanes().items():
         typer.echo(f"{name:<28} {lane.title:<48} {', '.join(sorted(lane.works))}")
@@ -149,9 +149,9 @@ def _print_lanes() -> None:
 
 def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
     """Run a study, write its files, print its table."""
-    from tailrace.bench.place import bench_place
-    from tailrace.bench.screen import Screen
-    from tailrace.bench.study import run_study
+    from tailrace.measure.place import bench_place
+    from tailrace.measure.screen import Screen
+    from tailrace.measure.study import run_study
     from tailrace.report import write_report
 
     folder = out or _new_folder(study.name)
@@ -173,7 +173,7 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
 
 def _print_figures(result: dict[str, Any], screen: "Console") -> None:
     """A table for the lanes that can be compared, and how they do; one after the other where there are several."""
-    from tailrace.bench.screen import closing_table
+    from tailrace.measure.screen import closing_table
     from tailrace.report.lines import groups_of
 
     groups = groups_of(result)
@@ -219,8 +219,8 @@ def sweep(
     verbose: Verbose = False,
 ) -> None:
     """Latency against the micro-batch trigger interval: where smaller batches stop helping."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.sweep import sweep_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import sweep_study
 
     options = options_of("article", _chosen(context, locals()))
     chosen = tuple(_whole_numbers(intervals, "--intervals", least=0))
@@ -244,10 +244,10 @@ def engines(
     verbose: Verbose = False,
 ) -> None:
     """Flink, PyFlink, Kafka Streams and Quix Streams at the same work, each by default and tuned."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.engines import engines_study
-    from tailrace.bench.work import Work as Kind
     from tailrace.errors import OptionRefused
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import engines_study
+    from tailrace.measure.works import Work as Kind
 
     given = _chosen(context, locals())
     names = given.pop("lanes", ())
@@ -279,8 +279,8 @@ def rates(
     verbose: Verbose = False,
 ) -> None:
     """The highest rate that each lane sustains with its 99th percentile below a bound."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.rates import rates_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import rates_study
 
     options = options_of("article", _chosen(context, locals()))
     rungs = [float(number) for number in _whole_numbers(ladder, "--ladder")]
@@ -303,8 +303,8 @@ def gap(
     verbose: Verbose = False,
 ) -> None:
     """What a checkpoint costs in real time, part by part, and what its interval means after a crash."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.gap import gap_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import gap_study
 
     options = options_of("article", _chosen(context, locals()))
     chosen = _whole_numbers(intervals, "--intervals")
@@ -321,8 +321,8 @@ def study(
     verbose: Verbose = False,
 ) -> None:
     """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
-    from tailrace.bench.catalogue import STUDIES, study_named
     from tailrace.errors import OptionRefused
+    from tailrace.measure.catalogue import STUDIES, study_named
 
     if list_studies:
         for each in STUDIES.values():
@@ -366,7 +366,7 @@ def static_table(
     verbose: Verbose = False,
 ) -> None:
     """Measure what a static table in a broadcast join costs at each checkpoint."""
-    from tailrace.bench.static_table import measure_static_tables
+    from tailrace.measure.static_table import measure_static_tables
 
     sizes = _whole_numbers(rows, "--rows", least=0)
     _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
@@ -428,10 +428,10 @@ def pipeline(
     """A pipeline of yours, in both modes, on records that you name."""
     import tempfile
 
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies import pipeline as own
     from tailrace.errors import OptionRefused
     from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+    from tailrace.measure import pipeline_study as own
+    from tailrace.measure.options import options_of
 
     if (generator is None) == (replay is None):
         raise OptionRefused(

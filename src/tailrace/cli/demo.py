@@ -21,8 +21,8 @@ def demo(
     verbose: Verbose = False,
 ) -> None:
     """Card payments through Kafka and PySpark: real time against micro-batch, measured on this machine."""
-    from tailrace.bench.screen import Screen, closing_table
     from tailrace.demo.run import PIPELINE_FILE, TITLES, DemoOptions, run_demo
+    from tailrace.measure.screen import Screen, closing_table
     from tailrace.prepare.duration import parse_duration_ms
 
     options = DemoOptions(seconds, warmup, rate, partitions, checkpoint_every, trigger_every)

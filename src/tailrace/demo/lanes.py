@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 
-from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig, create_topic
-from tailrace.latency.lane import LaneResult, lane_result
+from tailrace.measure.latency import LaneResult, lane_result
+from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
+from tailrace.measure.traffic.load import Flow
+from tailrace.measure.traffic.probe import ByFields
+from tailrace.measure.traffic.records import PAYMENT_NUMBER_FIELD, SENT_FIELD, Payments
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions
 from tailrace.running.query import RunningQuery
 from tailrace.running.start import start_pipeline
-from tailrace.traffic.load import Flow
-from tailrace.traffic.makers import Payments
-from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD
-from tailrace.traffic.probe import ByFields
 
 _BURST = 30_000
 """Records sent at once at the very start of the warm-up, so that both JVMs compile their hot code in it."""
@@ -22,7 +21,9 @@ _LATEST_MS = 1000.0
 
 def payments_plan(rate_per_s: float, seconds: float, warmup_s: float) -> Plan:
     """Card payments at a constant rate."""
-    return Plan(Flow(Payments(), rate_per_s, burst=_BURST), seconds, warmup_s, ByFields(SEQUENCE_FIELD, SENT_FIELD))
+    return Plan(
+        Flow(Payments(), rate_per_s, burst=_BURST), seconds, warmup_s, ByFields(PAYMENT_NUMBER_FIELD, SENT_FIELD)
+    )
 
 
 def floor_lane(plan: Plan, client: ClientConfig, partitions: int, show: Show) -> LaneResult:

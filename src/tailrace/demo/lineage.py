@@ -9,18 +9,18 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tailrace.bench.lane import Announce
-from tailrace.bench.screen import ms
 from tailrace.demo.fraud import pipeline as fraud
 from tailrace.demo.lanes import payments_plan, pipeline_lane
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
+from tailrace.measure.lane import Announce
+from tailrace.measure.screen import ms
 from tailrace.pipeline import Mode
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import end_session, session
 
 if TYPE_CHECKING:
-    from tailrace.latency.lane import LaneResult
+    from tailrace.measure.latency import LaneResult
 
 PARTITIONS = 2
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tailrace.bench.screen import Screen
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import counted
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
-from tailrace.latency.lane import LaneResult
+from tailrace.measure.latency import LaneResult
+from tailrace.measure.screen import Screen
 from tailrace.pipeline import Mode
 from tailrace.prepare.loader import load_pipeline
 from tailrace.prepare.options import RunOptions

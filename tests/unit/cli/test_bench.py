@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench.catalogue import STUDIES
-from tailrace.bench.run import Bench, CellPlan
-from tailrace.bench.study import Study, assemble
 from tailrace.cli.app import _run
 from tailrace.demo.lineage import LineageOptions
+from tailrace.measure.catalogue import STUDIES
+from tailrace.measure.run import Bench, CellPlan
+from tailrace.measure.study import Study, assemble
 from tailrace.report import render_report
 
-from ..bench.made_up import run_line
+from ..measure.fakes import run_line
 from ..report.results import bench_result
 
 Capture = pytest.CaptureFixture[str]
@@ -62,8 +62,8 @@ class FakeBench:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     made = FakeBench()
-    monkeypatch.setattr("tailrace.bench.place.bench_place", made.place)
-    monkeypatch.setattr("tailrace.bench.study.run_study", made.run)
+    monkeypatch.setattr("tailrace.measure.place.bench_place", made.place)
+    monkeypatch.setattr("tailrace.measure.study.run_study", made.run)
     monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
     return made
 
@@ -147,7 +147,7 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "fix"),
     [
-        (["--lanes", "floor,storm"], "there is no lane 'storm'", "one or more of: floor"),
+        (["--lanes", "floor,storm"], "there is no lane 'storm'", "use one or more of: floor"),
         (["--profile", "slow"], "there is no profile 'slow'", "one of: quick, article, full"),
         (["--payload", "20"], "--payload 20 is too small", "--payload "),
         (["--work", "sort"], "--work sort is not known", "one of: stateless"),
@@ -293,7 +293,7 @@ def test_a_study_that_cannot_be_run_is_2(
     ("name", "module", "function"),
     [
         ("lineage", "tailrace.demo.lineage", "measure_lineage"),
-        ("static-table", "tailrace.bench.static_table", "measure_static_tables"),
+        ("static-table", "tailrace.measure.static_table", "measure_static_tables"),
     ],
 )
 def test_a_study_without_lanes_writes_its_own_file(
@@ -375,7 +375,8 @@ def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fak
         (
             ["bench"],
             ["--rate", "--seconds", "--warmup", "--payload", "--partitions", "--checkpoint-every", "--runs", "--lanes",
-             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap", "study", "report"],
+             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap",
+             "study", "report"],
         ),
         (["bench", "sweep"], ["--intervals", "--seconds", "--rate", "--out"]),
         (["bench", "rates"], ["--ladder", "--bound", "--lanes"]),

@@ -1,0 +1,224 @@
+"""One measurement: load, engine and probe, from the first record to the last."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tailrace.errors import MeasurementFailed
+from tailrace.kafka.topics import ClientConfig
+from tailrace.measure.process import Resources
+from tailrace.measure.schedule import NS_PER_S, Clock
+from tailrace.measure.traffic.load import Flow, Load, LoadReport
+from tailrace.measure.traffic.probe import Arrivals, ByFields, ByLineage, OnSnapshot, Probe, Snapshot
+
+FIRST_OUTPUT_TIMEOUT_S = 120.0
+_DRAIN_TIMEOUT_S = 20.0
+_SETTLE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every lane of a benchmark has in common.
+
+    Attributes:
+        flow: What is sent, and when.
+        seconds: How long is measured.
+        warmup_s: How long before that does not count, from the first record that came out.
+        known_by: How a result is traced to the record that caused it.
+        drain_s: How long to wait for records that are still on their way.
+        held_s: How long the engine holds results back by its own settings.
+    """
+
+    flow: Flow
+    seconds: float
+    warmup_s: float
+    known_by: ByFields | ByLineage
+    drain_s: float = _DRAIN_TIMEOUT_S
+    held_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a measurement is, for whoever shows it."""
+
+    phase: str
+    """``start``, ``warm-up``, ``measure`` or ``drain``."""
+    elapsed_s: float
+    total_s: float
+    snapshot: Snapshot | None
+
+
+Show = Callable[[Moment], None]
+
+
+class Engine(Protocol):
+    """What is measured, as far as a measurement has to know."""
+
+    def require_running(self) -> None:
+        """Raise if it has ended."""
+
+
+class NoEngine:
+    """Nothing between producer and consumer."""
+
+    def require_running(self) -> None:
+        """There is nothing that could end."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was seen.
+
+    Attributes:
+        first: The first measured record.
+        end: The one after the last measured record.
+        first_ns: When the measured window begins.
+        end_ns: When it ends.
+        began_ns: When the measurement began: no record of it was sent before.
+        arrivals: Everything that came out, also before the window.
+        load: How the load kept to its plan.
+        resources: CPU and memory by process tree, over the window.
+        first_output_s: How long after the start the first record came out.
+    """
+
+    first: int
+    end: int
+    first_ns: int
+    end_ns: int
+    began_ns: int
+    arrivals: Arrivals
+    load: LoadReport
+    clock: Clock
+    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    first_output_s: float = 0.0
+
+
+def measure(
+    plans: Sequence[Plan],
+    client: ClientConfig,
+    topics: tuple[str, str],
+    engine: Engine,
+    show: Show,
+    *,
+    processes: Mapping[str, Callable[[], int]] | None = None,
+    merges: bool = False,
+) -> list[Measurement]:
+    """Send from the first plan's start, wait for the first results, warm up, then measure by intended send time.
+
+    Each further plan has a load of its own, right after the one before, into an engine that already runs.
+
+    Args:
+        plans: The loads and their windows.
+        client: Settings of our own clients.
+        topics: The engine's source and sink, which are one topic where there is no engine.
+        engine: What is between them; it runs already, or is starting.
+        show: Told where the measurement is, twice a second.
+        processes: Roots of process trees whose use of the machine is to be noted, by name.
+        merges: Whether one result may stand for several records, so that not every record is waited for.
+    """
+    clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
+    began_ns, began = clock.now_ns(), time.monotonic()
+    known_by = plans[0].known_by
+    windows: list[_Window] = []
+    with Probe(client, topics[1], clock=clock, known_by=known_by) as probe:
+        course = _Course(client, topics[0], engine, show, clock, probe, processes or {})
+        for plan in plans:
+            windows.append(course.window(plan, windows[-1].end if windows else 0, began if not windows else None))
+        uncertain = merges or isinstance(known_by, ByLineage)
+        arrivals = probe.arrivals(
+            windows[0].first,
+            windows[-1].end,
+            timeout_s=max(plan.drain_s + 2 * plan.held_s for plan in plans),
+            on_snapshot=course.teller(plans[-1], windows[-1].first_ns, windows[-1].end_ns),
+            settle_s=max(plan.held_s for plan in plans) + _SETTLE_S if uncertain else None,
+        )
+    return [
+        Measurement(
+            each.first, each.end, each.first_ns, each.end_ns, began_ns, arrivals, each.load, clock, each.used,
+            windows[0].first_output_s,
+        )
+        for each in windows
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One measured window, before its records are all there."""
+
+    first: int
+    end: int
+    first_ns: int
+    end_ns: int
+    load: LoadReport
+    used: Mapping[str, Mapping[str, float]]
+    first_output_s: float
+
+
+@dataclass(frozen=True)
+class _Course:
+    """What the windows of a measurement have in common."""
+
+    client: ClientConfig
+    source: str
+    engine: Engine
+    show: Show
+    clock: Clock
+    probe: Probe
+    processes: Mapping[str, Callable[[], int]]
+
+    def window(self, plan: Plan, first_number: int, began: float | None) -> _Window:
+        """Send and measure one plan; where the engine is starting, ``began`` says since when."""
+        clock = self.clock
+        limit_s = FIRST_OUTPUT_TIMEOUT_S + plan.warmup_s + plan.seconds
+        flow = replace(plan.flow, first_number=first_number)
+        with Load(self.client, self.source, flow, clock=clock, limit_s=limit_s) as load:
+            first_output_s = 0.0
+            if began is not None:
+                _wait_for_first_output(self.probe, self.engine, self.show)
+                first_output_s = time.monotonic() - began
+            # The burst may be through before the plan's first record is due.
+            first_ns = max(clock.now_ns(), load.plan.start_ns) + round(plan.warmup_s * NS_PER_S)
+            end_ns = first_ns + round(plan.seconds * NS_PER_S)
+            load.measure(first_ns, end_ns)
+            on_snapshot = self.teller(plan, first_ns, end_ns)
+            self.probe.watch(lambda _: clock.now_ns() >= first_ns, on_snapshot)
+            resources = Resources({**self.processes, "load": lambda: load.pid, "probe": lambda: self.probe.pid})
+            resources.begin()
+            self.probe.watch(lambda _: clock.now_ns() >= end_ns, on_snapshot)
+            used = resources.end()
+            report = load.report(plan.drain_s)
+            first, end = load.number_until(first_ns), load.number_until(end_ns)
+        return _Window(first, end, first_ns, end_ns, report, used, round(first_output_s, 2))
+
+    def teller(self, plan: Plan, first_ns: int, end_ns: int) -> OnSnapshot:
+        """Shows where the measurement is, and sees that the engine runs."""
+
+        def on_snapshot(snapshot: Snapshot) -> None:
+            now = self.clock.now_ns()
+            if now < first_ns:
+                elapsed_s = max(0.0, plan.warmup_s - (first_ns - now) / NS_PER_S)
+                self.show(Moment("warm-up", elapsed_s, plan.warmup_s, snapshot))
+            elif now < end_ns:
+                self.show(Moment("measure", (now - first_ns) / NS_PER_S, plan.seconds, snapshot))
+            else:
+                self.show(Moment("drain", 0.0, 0.0, snapshot))
+            self.engine.require_running()
+
+        return on_snapshot
+
+
+def _wait_for_first_output(probe: Probe, engine: Engine, show: Show) -> None:
+    started = time.monotonic()
+
+    def on_snapshot(snapshot: Snapshot) -> None:
+        waited = time.monotonic() - started
+        show(Moment("start", waited, 0.0, snapshot))
+        engine.require_running()
+        if waited > FIRST_OUTPUT_TIMEOUT_S:
+            raise MeasurementFailed(
+                f"nothing came out within {FIRST_OUTPUT_TIMEOUT_S:.0f} s",
+                fix="see whether other programs keep this machine busy",
+            )
+
+    probe.watch(lambda snapshot: snapshot.arrived > 0, on_snapshot)

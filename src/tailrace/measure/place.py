@@ -1,0 +1,36 @@
+"""The place where a benchmark happens: a broker of its own, or the user's."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tailrace.kafka.broker import own_broker
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.topics import list_topics
+from tailrace.measure.lane import Announce
+from tailrace.measure.run import Bench
+from tailrace.toolchain import memory_dir
+
+
+@contextmanager
+def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
+    """A broker that is gone afterwards, unless the user names one.
+
+    Its log is in memory where there is room: it has one thread for all requests, so that each waits when one waits for
+    the disk.
+
+    Raises:
+        BrokerUnreachable: The broker that was named does not answer.
+    """
+    if bootstrap_servers is None:
+        announce("Starting a Kafka broker of its own ...")
+        with memory_dir() as memory, own_broker(announce, memory=memory) as broker:
+            client = plain_client(broker.bootstrap_servers)
+            log = "on disk" if memory is None else "in memory"
+            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)
+        return
+    client = plain_client(bootstrap_servers)
+    list_topics(client)
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        yield Bench(bootstrap_servers, client, partitions, Path(folder))

@@ -1,0 +1,254 @@
+"""One run of one lane, from fresh topics to a line of the result."""
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailrace.errors import KafkaError
+from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
+from tailrace.measure.audit import Audit, audit, read_stamps
+from tailrace.measure.boundaries import boundaries, read_progress
+from tailrace.measure.lane import Cell, Lane
+from tailrace.measure.latency import LaneResult, growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
+from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
+from tailrace.measure.process import KilledOnce, LaneProcess
+from tailrace.measure.traffic.probe import Arrivals, ByLineage
+from tailrace.measure.verdict import Checks, fell_behind, problems
+from tailrace.measure.works import Work
+
+LATER_WARMUP_S = 5.0
+TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
+"""The broker's own clock in both topics, so that the spans before and after the engine can be told apart."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where runs happen.
+
+    Attributes:
+        bootstrap_servers: The broker.
+        client: Settings of our own clients of it.
+        partitions: Of every topic.
+        scratch: A folder for what runs leave behind; it goes with the benchmark.
+        broker_pid: The broker's process, where it is ours.
+        broker_log: Where the broker keeps its log, in words, where it is ours.
+    """
+
+    bootstrap_servers: str
+    client: ClientConfig
+    partitions: int
+    scratch: Path
+    broker_pid: int | None = None
+    broker_log: str | None = None
+
+    def topic(self, name: str) -> str:
+        """Make a fresh topic."""
+        unique = f"bench-{name}-{secrets.token_hex(4)}"
+        create_topic(self.client, unique, self.partitions, TOPIC_SETTINGS)
+        return unique
+
+    def discard(self, topics: Iterable[str]) -> None:
+        """Remove topics that were made here; where the broker does not answer, somebody else says so."""
+        with suppress(KafkaError):
+            delete_topics(self.client, topics)
+
+    def folder(self, name: str) -> Path:
+        """Make a fresh folder."""
+        made = self.scratch / f"{name}-{secrets.token_hex(4)}"
+        made.mkdir(parents=True)
+        return made
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """One cell of a study: a lane, its work, and how it is measured."""
+
+    lane: Lane
+    work: Work
+    plan: Plan
+    checkpoint_every_s: float
+    trigger_every_ms: int
+    key: str
+    title: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    needs_boundaries: int = 0
+    kill_after_s: float | None = None
+    """When the engine is killed and started again, in seconds after its first result."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether this lane gives one result where another gives many."""
+        return self.work.merges and self.lane.merges
+
+
+def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[str, Any]]:
+    """Run cells that differ in their load alone, in turn, in one life of their lane's engine.
+
+    Returns:
+        What the result says about each of these runs, without its number.
+    """
+    cell = cells[0]
+    source = bench.topic(f"{cell.lane.name}-in")
+    folder = bench.folder(cell.lane.name)
+    given = Cell(
+        cell.work,
+        bench.bootstrap_servers,
+        source,
+        source,
+        bench.partitions,
+        folder,
+        cell.checkpoint_every_s,
+        cell.trigger_every_ms,
+    )
+    broker_pid = bench.broker_pid
+    processes: dict[str, Callable[[], int]] = {"broker": lambda: broker_pid} if broker_pid is not None else {}
+    plans = [cell.plan, *(_in_a_warm_engine(later.plan) for later in cells[1:])]
+    try:
+        if cell.lane.command(given) is None:
+            windows = measure(plans, bench.client, (source, source), NoEngine(), show, processes=processes)
+            return _lines(bench, cells, given, windows)
+        given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
+        moment = KillMoment(cell.kill_after_s, show)
+        with _engine(cell, given, moment) as engine:
+            processes = {"engine": lambda: engine.pid, **processes}
+            topics = (source, given.sink)
+            windows = measure(plans, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges)
+            killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None
+        return _lines(bench, cells, given, windows, killed_ns)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        bench.discard({given.source, given.sink})
+
+
+def _in_a_warm_engine(plan: Plan) -> Plan:
+    """What is left of a warm-up where the engine has been running at a lower rate."""
+    return replace(plan, warmup_s=min(plan.warmup_s, LATER_WARMUP_S), flow=replace(plan.flow, burst=0))
+
+
+class KillMoment:
+    """Knows when an engine is to be killed: some time after its first result, which is when the warm-up begins."""
+
+    def __init__(self, after_s: float | None, show: Show) -> None:
+        self._after_s = after_s
+        self._show = show
+        self._at = float("inf")
+
+    def show(self, moment: Moment) -> None:
+        """Pass on where the measurement is."""
+        if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
+            self._at = time.monotonic() + self._after_s
+        self._show(moment)
+
+    def __call__(self) -> float:
+        """The moment, on the monotonic clock."""
+        return self._at
+
+
+def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | KilledOnce:
+    command = cell.lane.command(given)
+    if command is None:
+        raise AssertionError("a lane has an engine or it has not")
+
+    def start(attempt: int) -> LaneProcess:
+        return LaneProcess(cell.lane.name, command, given.folder / f"lane-{attempt}.log")
+
+    return start(1) if cell.kill_after_s is None else KilledOnce(start, moment)
+
+
+def _lines(
+    bench: Bench, cells: Sequence[CellPlan], given: Cell, windows: Sequence[Measurement], killed_ns: int | None = None
+) -> list[dict[str, Any]]:
+    if isinstance(cells[0].plan.known_by, ByLineage):
+        stamps = read_stamps(bench.client, given.source)
+        windows = [replace(seen, arrivals=by_stamps(seen.arrivals, stamps)) for seen in windows]
+        audits = [Audit(0, 0, 0, None)] * len(windows)
+    else:
+        audits = audit(cells[0].work, bench.client, given.source, given.sink, windows)
+    return [
+        _line(cell, given, seen, found, killed_ns) for cell, seen, found in zip(cells, windows, audits, strict=True)
+    ]
+
+
+def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> dict[str, Any]:
+    own = isinstance(cell.plan.known_by, ByLineage)
+    measured = seen.arrivals.within(seen.first, seen.end)
+    firsts = measured.firsts()
+    result = _result(seen, measured, firsts, partial=cell.merges or own)
+    growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
+    held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
+    checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
+    told = problems(seen, result, found, growth, len(held), checks)
+    return {
+        "key": cell.key,
+        "lane": cell.lane.name,
+        "work": str(cell.work),
+        "rate_per_s": cell.plan.flow.rate_per_s,
+        "result": result.as_json(),
+        "merged": seen.end - seen.first - len(firsts) if cell.merges or own else 0,
+        **figures(seen, firsts, growth),
+        "spans_ms": found.spans_ms,
+        "boundaries": held,
+        "kill": None if killed_ns is None else _recovery(seen, killed_ns),
+        "output_checked": found.checked,
+        "output_wrong": found.wrong,
+        "fell_behind": fell_behind(seen, result, growth, checks),
+        "valid": not told,
+        "problems": told,
+    }
+
+
+def _recovery(seen: Measurement, killed_ns: int) -> dict[str, Any]:
+    """What a kill cost: how long nothing came out, and how many records came out a second time."""
+    ordered = np.sort(seen.arrivals.received_ns)
+    after = ordered[ordered > killed_ns]
+    everything = seen.arrivals
+    return {
+        "at_s": round((killed_ns - seen.first_ns) / 1e9, 2),
+        "silent_s": round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
+        "replayed": len(everything) - len(everything.firsts()),
+    }
+
+
+def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arrivals:
+    """Results known by their source record's place, renumbered by what the load wrote into that record."""
+    known = np.array([int(place) in stamps for place in arrivals.numbers], dtype=bool)
+    kept = arrivals.where(known)
+    pairs = [stamps[int(place)] for place in kept.numbers]
+    numbers = np.array([number for number, _ in pairs], dtype=np.int64)
+    sent_ns = np.array([sent for _, sent in pairs], dtype=np.int64)
+    return Arrivals(numbers, sent_ns, kept.received_ns, arrivals.ready_ns)
+
+
+def figures(seen: Measurement, firsts: Arrivals, growth: float) -> dict[str, Any]:
+    """What every run tells besides its percentiles."""
+    latency_ns = firsts.latency_ns
+    seconds = (seen.end_ns - seen.first_ns) / 1e9
+    return {
+        "mean_ms": round(float(latency_ns.mean()) / 1e6, 3) if len(latency_ns) else None,
+        "publish_delay_ms": {
+            "p50": round(seen.load.late_ms_p50, 3),
+            "p99": round(seen.load.late_ms_p99, 3),
+            "max": round(seen.load.late_ms_max, 3),
+        },
+        "achieved_rate_per_s": round(seen.load.measured / max(seen.load.took_s, seconds), 1),
+        "percentiles": percentile_curve(latency_ns),
+        "timeline": timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
+        "resources": {name: dict(used) for name, used in seen.resources.items()},
+        "first_output_s": seen.first_output_s,
+        "lag_per_s": growth,
+        "histogram": hdr_histogram(latency_ns),
+    }
+
+
+def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
+    """The percentiles; where not every record has a result of its own, none is missed."""
+    expected = len(firsts) if partial else seen.end - seen.first
+    duplicated = 0 if partial else len(measured) - len(firsts)
+    return lane_result(firsts.latency_ns, expected=expected, duplicated=duplicated)

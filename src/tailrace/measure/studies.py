@@ -1,0 +1,295 @@
+"""The kinds of study: lanes side by side, trigger intervals, rates, checkpoints and other engines."""
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tailrace.errors import OptionRefused
+from tailrace.measure.lane import Lane
+from tailrace.measure.lanes import all_lanes, lanes_named
+from tailrace.measure.options import BOUNDARIES_NEEDED, PROFILES, BenchOptions, caveats
+from tailrace.measure.run import LATER_WARMUP_S, CellPlan
+from tailrace.measure.study import Study
+from tailrace.measure.summary import Run
+from tailrace.measure.verdict import BEHIND, LATE_LOAD
+from tailrace.measure.works import Work
+
+
+def lanes_study(options: BenchOptions, profile: str) -> Study:
+    """The lanes that were chosen, with one work and one rate."""
+    work = Work(options.work)
+    lanes = lanes_named(options.lanes)
+    for lane in lanes:
+        if work not in lane.works:
+            can = ", ".join(sorted(lane.works))
+            raise OptionRefused(f"lane {lane.name} cannot do {work}", fix=f"it can do: {can}")
+    return Study(
+        "bench",
+        [options.cell(lane) for lane in lanes],
+        options.runs,
+        options.as_settings(),
+        profile=profile,
+        notes=[*caveats(options), *_own_notes(options, profile)],
+    )
+
+
+def _own_notes(options: BenchOptions, profile: str) -> list[str]:
+    changed = [
+        name
+        for name, value in PROFILES[profile].as_settings().items()
+        if options.as_settings()[name] != value and name not in ("boundaries", "lanes")
+    ]
+    return [f"Changed from the profile {profile}: {', '.join(changed)}."] if changed else []
+
+
+INTERVALS_MS = (0, 50, 100, 200, 500, 1000, 2000, 5000)
+BESIDE = ("floor", "continuous", "realtime")
+
+
+def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS_MS) -> Study:
+    """Micro-batch at each trigger interval."""
+    (batch,) = lanes_named(["microbatch"])
+    cells = [options.cell(lane) for lane in lanes_named(BESIDE)]
+    keys = {}
+    for interval in intervals_ms:
+        keys[interval] = f"microbatch {interval} ms"
+        cells.append(replace(options, trigger_every=f"{interval}ms").cell(batch, key=keys[interval]))
+
+    def add(result: dict[str, Any]) -> dict[str, Any]:
+        return {"sweep": [{"trigger_ms": interval, "key": key} for interval, key in keys.items()]}
+
+    settings = {**options.as_settings(), "intervals_ms": list(intervals_ms)}
+    return Study(
+        "sweep",
+        cells,
+        options.runs,
+        settings,
+        notes=[
+            *caveats(options),
+            "Below the time that a batch takes there is no interval: each batch starts when the last one is done.",
+        ],
+        add=add,
+    )
+
+
+LADDER = (10.0, 100.0, 500.0, 1000.0, 2000.0, 4000.0, 8000.0, 12000.0, 16000.0, 24000.0)
+BOUND_MS = 100.0
+
+
+def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_ms: float = BOUND_MS) -> Study:
+    """Each lane up the ladder, until it cannot keep up."""
+    lanes = [lane for lane in lanes_named(options.lanes) if not lane.is_baseline]
+    rungs = sorted(ladder)
+    cells = [options.cell(lane, rate=rate, key=f"{lane.name} {rate:g}/s") for rate in rungs for lane in lanes]
+
+    def skips(cell: CellPlan, runs: Sequence[Run]) -> str:
+        failed = [run for run in runs if run["lane"] == cell.lane.name and why_not(run, bound_ms)]
+        slower = [run["rate_per_s"] for run in failed if run["rate_per_s"] < cell.plan.flow.rate_per_s]
+        return f"{min(slower):,.0f}/s was too much already" if slower else ""
+
+    def add(result: dict[str, Any]) -> dict[str, Any]:
+        lanes_found = {lane.name: _ladder(lane.name, result["runs"], bound_ms) for lane in lanes}
+        return {"rates": {"bound_ms": bound_ms, "lanes": lanes_found}}
+
+    return Study(
+        "rates",
+        cells,
+        options.runs,
+        {**options.as_settings(), "ladder_per_s": list(rungs), "bound_ms": bound_ms},
+        notes=[
+            *caveats(options),
+            f"Sustained: p99 below {bound_ms:g} ms, nothing lost, and no latency that grows over the window.",
+        ],
+        add=add,
+        skips=skips,
+        tolerates=lambda run: bool(run["problems"]),  # each rung says why it was not reached
+    )
+
+
+def why_not(run: Run, bound_ms: float) -> str:
+    """Why a run shows that its rate is not sustained; nothing where it is."""
+    if run["problems"]:
+        return str(run["problems"][0])
+    p99 = run["result"]["p99_ms"]
+    # At a very low rate there are too few records for a 99th percentile: the longest wait is then the bound's.
+    worst = p99 if p99 is not None else run["result"]["max_ms"]
+    if worst is None or worst > bound_ms:
+        return f"p99 {worst} ms" if worst is not None else "nothing came out"
+    return ""
+
+
+def _ladder(lane: str, runs: Sequence[Run], bound_ms: float) -> Mapping[str, Any]:
+    rungs: dict[float, list[Run]] = {}
+    for run in runs:
+        if run["lane"] == lane:
+            rungs.setdefault(run["rate_per_s"], []).append(run)
+    ladder = []
+    for rate, here in sorted(rungs.items()):
+        why = next((found for run in here if (found := why_not(run, bound_ms))), "")
+        ladder.append({"rate_per_s": rate, "key": here[0]["key"], "sustained": not why, "why": why})
+    sustained = [rung["rate_per_s"] for rung in ladder if rung["sustained"]]
+    return {"highest_per_s": max(sustained) if sustained else None, "ladder": ladder}
+
+
+INTERVALS_S = (5, 10, 30)
+GAP_WORKS = (Work.STATELESS, Work.AGGREGATE)
+_RECOVERY_S = 60.0
+"""How long a killed engine may take until everything has come out."""
+
+
+def gap_study(
+    options: BenchOptions,
+    intervals_s: Sequence[int] = INTERVALS_S,
+    works: Sequence[Work] = GAP_WORKS,
+    *,
+    kills: bool = True,
+) -> Study:
+    """Real time at each checkpoint interval, with and without state."""
+    (lane,) = lanes_named(["realtime"])
+    cells = []
+    for work in works:
+        for interval in intervals_s:
+            cells.append(_pause_cell(options, lane, work, interval))
+            if kills:
+                cells.append(_kill_cell(options, lane, work, interval))
+
+    def add(result: dict[str, Any]) -> dict[str, Any]:
+        found = [_row(result["runs"], work, interval) for work in works for interval in intervals_s]
+        return {"gap": {"intervals": [row for row in found if row is not None]}}
+
+    settings = {**options.as_settings(), "intervals_s": list(intervals_s), "works": [str(work) for work in works]}
+    return Study(
+        "gap",
+        cells,
+        options.runs,
+        settings,
+        notes=[
+            "A pause is the longest time around a boundary in which no record reached the consumer.",
+            "Without state Spark writes its logs beside the next batch, so those writes are not part of the pause.",
+        ],
+        add=add,
+    )
+
+
+def _pause_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
+    here = replace(
+        options,
+        checkpoint_every=f"{interval_s}s",
+        seconds=max(options.seconds, interval_s * (BOUNDARIES_NEEDED + 0.5)),
+        boundaries=BOUNDARIES_NEEDED,
+    )
+    made = here.cell(lane, work=work, key=_key(work, interval_s))
+    return replace(made, title=f"{work}, every {interval_s} s", settings={"checkpoint every": f"{interval_s} s"})
+
+
+def _kill_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
+    """Killed when the warm-up is over and most of an interval more has gone by."""
+    after_s = options.warmup + 0.9 * interval_s
+    here = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
+    made = here.cell(lane, work=work, key=f"{_key(work, interval_s)} killed")
+    return replace(
+        made,
+        title=f"{work}, every {interval_s} s, killed",
+        settings={"checkpoint every": f"{interval_s} s", "killed": f"{after_s:g} s after the first result"},
+        plan=replace(made.plan, drain_s=_RECOVERY_S),
+        kill_after_s=after_s,
+    )
+
+
+def _key(work: Work, interval_s: int) -> str:
+    return f"realtime {work} {interval_s}s"
+
+
+def _row(runs: Sequence[Run], work: Work, interval_s: int) -> dict[str, Any] | None:
+    key = _key(work, interval_s)
+    here = [run for run in runs if run["key"] == key]
+    held = [boundary for run in here for boundary in run["boundaries"]]
+    pauses = [boundary["pause_ms"] for boundary in held if boundary["pause_ms"] is not None]
+    if not pauses:
+        return None
+    names = dict.fromkeys(name for boundary in held for name in boundary["parts_ms"])
+    parts = {
+        name: statistics.median(each["parts_ms"][name] for each in held if name in each["parts_ms"]) for name in names
+    }
+    kills = [run["kill"] for run in runs if run["key"] == f"{key} killed" and run["kill"] is not None]
+    replayed = [kill["replayed"] for kill in kills]
+    silent = [kill["silent_s"] for kill in kills if kill["silent_s"] is not None]
+    median = statistics.median(pauses)
+    return {
+        "work": str(work),
+        "checkpoint_every_s": interval_s,
+        "key": key,
+        "pauses_ms": pauses,
+        "parts_ms": parts,
+        "overhead_percent": round(median / (interval_s * 10), 2),
+        "replay_records": statistics.median(replayed) if replayed else None,
+        "replay_bound_records": round(here[0]["rate_per_s"] * interval_s),
+        "recovery_s": statistics.median(silent) if silent else None,
+    }
+
+
+ENGINE_WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
+RATES = (200.0, 2000.0, 8000.0)
+_FAIRNESS = (
+    "Every engine gets the same producer and consumer settings, partitions and parallelism. The default lanes keep "
+    "everything else as the engine comes; the tuned ones are set as its own documentation advises."
+)
+_IN_TURN = (
+    f"An engine meets the rates from the lowest to the highest in one life, each with a load of its own and "
+    f"{LATER_WARMUP_S:g} s that do not count after a change. An engine that fell behind at one rate begins the next "
+    "one behind."
+)
+HELD_S = 30.0
+"""How long Kafka Streams holds an aggregate back, unless told otherwise: until its next commit."""
+SATURATED = 0.9
+"""The part of all cores in use from which on a late load is the lane's doing."""
+NOT_HERE = ("microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-builtin")
+
+
+def engines_study(
+    options: BenchOptions,
+    works: Sequence[Work] = ENGINE_WORKS,
+    rates: Sequence[float] = RATES,
+    names: Sequence[str] = (),
+) -> Study:
+    """Every lane that can do a work, at every rate, from the lowest to the highest in one life of its engine."""
+    chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in NOT_HERE]
+    cells = [
+        _patient(options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}"))
+        for work in works
+        for lane in chosen
+        for rate in sorted(rates)
+        if work in lane.works and not (lane.is_baseline and work is not Work.STATELESS)
+    ]
+    settings = {**options.as_settings(), "works": [str(work) for work in works], "rates_per_s": list(rates)}
+    return Study(
+        "engines",
+        cells,
+        options.runs,
+        settings,
+        notes=[_FAIRNESS, _IN_TURN, *caveats(options)],
+        tolerates=is_finding,
+        references=("realtime", "python-five"),
+        shares_engines=True,
+    )
+
+
+def is_finding(run: Run) -> bool:
+    """Whether a run is void because its lane cannot keep up, or leaves the load no processor to keep to its plan with.
+
+    Whatever else is wrong with it is a fault.
+    """
+    used = sum(each["cpu_cores"] for each in run["resources"].values())
+    is_saturated = used >= SATURATED * (os.cpu_count() or 1)
+    return bool(run["problems"]) and all(
+        problem.startswith(BEHIND) or (is_saturated and problem.startswith(LATE_LOAD)) for problem in run["problems"]
+    )
+
+
+def _patient(cell: CellPlan) -> CellPlan:
+    """Where results are held back for half a minute, as long a window, and as long a wait for the last of them."""
+    if not cell.merges:
+        return cell
+    return replace(cell, plan=replace(cell.plan, seconds=max(cell.plan.seconds, HELD_S), held_s=HELD_S))

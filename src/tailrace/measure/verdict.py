@@ -1,0 +1,90 @@
+"""Whether a run may be believed, by the rules of the method."""
+
+from dataclasses import dataclass
+
+from tailrace.errors import counted
+from tailrace.measure.audit import Audit
+from tailrace.measure.latency import LaneResult
+from tailrace.measure.measurement import Measurement
+
+LATE_LOAD = "the load missed its plan"
+BEHIND = "the lane fell behind"
+SLOWEST_RATE = 0.99
+"""The part of the planned rate that the load must have reached."""
+LATEST_MS = 25.0
+"""How late the load may have been with one record in a hundred. It counts as latency, so it never flatters."""
+GROWTH_MS = 20.0
+"""How much latency may grow over the window, at least, before a lane counts as falling behind."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is asked of a run besides its figures."""
+
+    merges: bool = False
+    """Whether one result may stand for several records."""
+    boundaries: int = 0
+    """How many batch boundaries the window must hold."""
+    replays: bool = False
+    """Whether the engine is killed in the window, so that records come out twice and late."""
+    held_s: float = 0.0
+    """How long the engine holds results back by its own settings."""
+
+
+def problems(
+    seen: Measurement, result: LaneResult, found: Audit, growth_ms_per_s: float, held: int, checks: Checks
+) -> list[str]:
+    """Why the run is void, a sentence each; none where it is valid."""
+    told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
+    if fell_behind(seen, result, growth_ms_per_s, checks) and not checks.replays:
+        grown = _grown_ms(seen, growth_ms_per_s)
+        told.append(f"{BEHIND}: latency grew by {grown:,.0f} ms over the window")
+    if held < checks.boundaries:
+        told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
+    return told
+
+
+def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float, checks: Checks) -> bool:
+    """Whether latency grew over the window by more than chance, or than the engine's own waits, would have it."""
+    return _grown_ms(seen, growth_ms_per_s) > max(GROWTH_MS, 1000 * checks.held_s, 2 * (result.p50_ms or 0.0) / 3)
+
+
+def _grown_ms(seen: Measurement, growth_ms_per_s: float) -> float:
+    return growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
+
+
+def _load_problems(seen: Measurement) -> list[str]:
+    load, planned = seen.load, seen.end - seen.first
+    if load.failed:
+        return [f"{counted(load.failed, 'record')} could not be sent"]
+    seconds = (seen.end_ns - seen.first_ns) / 1e9
+    if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
+        rate = load.measured / max(load.took_s, seconds)
+        return [f"{LATE_LOAD}: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
+    if load.late_ms_p99 > LATEST_MS:
+        return [f"{LATE_LOAD}: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]
+    return []
+
+
+def _probe_problems(seen: Measurement) -> list[str]:
+    ready_ns = seen.arrivals.ready_ns
+    if ready_ns is None:
+        return ["the probe never caught up with the topic"]
+    if ready_ns > seen.first_ns:
+        return [f"the probe was late: {(ready_ns - seen.first_ns) / 1e9:.1f} s into the window"]
+    return []
+
+
+def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[str]:
+    told = []
+    if checks.merges and not result.samples:
+        told.append("nothing came out of what was sent in the window")
+    if result.lost and not checks.merges:
+        told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
+    if result.duplicated and not checks.replays:
+        told.append(f"{counted(result.duplicated, 'record')} came out more than once")
+    if found.strangers:
+        told.append(f"{found.strangers:,} results belong to records that this run never sent: a stale topic")
+    if found.wrong:
+        told.append(f"{found.wrong:,} results are wrong")
+    return told
