@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tailrace.measure.options import BenchOptions
     from tailrace.measure.study import Study
+    from tailrace.report.result import Rates, Result
 
 
 class _Group(TyperGroup):
@@ -160,18 +161,18 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
         result = run_study(study, place, screen, folder)
     write_report(result, folder / "report.html")
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         _print_figures(result, screen_console)
         say(f"report  {folder / 'report.html'}")
         say(f"data    {folder / 'result.json'}")
-    if not result["valid"]:
-        for sentence in result["verdict"]:
+    if not result.valid:
+        for sentence in result.verdict:
             say(f"void: {sentence}")
         raise typer.Exit(1)
 
 
-def _print_figures(result: dict[str, Any], screen: "Console") -> None:
+def _print_figures(result: "Result", screen: "Console") -> None:
     """A table for the lanes that can be compared, and how they do; one after the other where there are several."""
     from tailrace.measure.screen import closing_table
     from tailrace.report.lines import groups_of
@@ -184,24 +185,24 @@ def _print_figures(result: dict[str, Any], screen: "Console") -> None:
         screen.print(closing_table((line.label, line.lane) for line in group.lines))
         screen.print()
         _print_ratios(result, {line.key for line in group.lines})
-    for sentence in result["declined"]:
+    for sentence in result.declined:
         say(f"no ratio: {sentence}")
-    if "rates" in result:
-        _print_sustained(result["rates"])
+    if result.rates is not None:
+        _print_sustained(result.rates)
 
 
-def _print_sustained(rates: dict[str, Any]) -> None:
-    for name, lane in rates["lanes"].items():
-        highest = lane["highest_per_s"]
-        told = f"sustains {highest:,.0f}/s" if highest is not None else "sustains none of these rates"
-        say(f"{name}: {told} with p99 below {rates['bound_ms']:g} ms")
+def _print_sustained(rates: "Rates") -> None:
+    for name, lane in rates.lanes.items():
+        highest = lane.highest_per_s
+        sustained = f"sustains {highest:,.0f}/s" if highest is not None else "sustains none of these rates"
+        say(f"{name}: {sustained} with p99 below {rates.bound_ms:g} ms")
 
 
-def _print_ratios(result: dict[str, Any], keys: Container[str]) -> None:
-    for each in (each for each in result["ratios"] if each["slow"] in keys):
-        spread = f" ({each['low']:,.1f} to {each['high']:,.1f} over {each['runs']} runs)" if each["runs"] > 1 else ""
-        slow, fast = result["lanes"][each["slow"]]["title"], result["lanes"][each["fast"]]["title"]
-        say(f"{each['percentile']:<6} {slow}: {each['median']:,.1f} times {fast}{spread}")
+def _print_ratios(result: "Result", keys: Container[str]) -> None:
+    for each in (each for each in result.ratios if each.slow in keys):
+        spread = f" ({each.low:,.1f} to {each.high:,.1f} over {each.runs} runs)" if each.runs > 1 else ""
+        slow, fast = result.lanes[each.slow].title, result.lanes[each.fast].title
+        say(f"{each.percentile:<6} {slow}: {each.median:,.1f} times {fast}{spread}")
 
 
 @app.command("sweep")

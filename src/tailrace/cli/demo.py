@@ -34,7 +34,7 @@ def demo(
         return
     out.print()
     titles = {**TITLES, "microbatch": f"{TITLES['microbatch']} {trigger_every}"}
-    out.print(closing_table((titles[lane], result.as_json()) for lane, result in results.items()))
+    out.print(closing_table((titles[lane], result) for lane, result in results.items()))
     out.print()
     fast, slow = results["realtime"].p50_ms, results["microbatch"].p50_ms
     if fast and slow:

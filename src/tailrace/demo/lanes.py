@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig, create_topic
-from tailrace.measure.latency import LaneResult, lane_result
+from tailrace.measure.latency import lane_result
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.measure.traffic.load import Flow
 from tailrace.measure.traffic.probe import ByFields
 from tailrace.measure.traffic.records import PAYMENT_NUMBER_FIELD, SENT_FIELD, Payments
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions
+from tailrace.report.result import LaneResult
 from tailrace.running.query import RunningQuery
 from tailrace.running.start import start_pipeline
 

@@ -20,7 +20,7 @@ from tailrace.prepare.options import RunOptions
 from tailrace.spark_session import end_session, session
 
 if TYPE_CHECKING:
-    from tailrace.measure.latency import LaneResult
+    from tailrace.report.result import LaneResult
 
 PARTITIONS = 2
 

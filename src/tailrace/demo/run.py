@@ -8,11 +8,11 @@ from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import counted
 from tailrace.kafka.broker import own_broker
 from tailrace.kafka.client import plain_client
-from tailrace.measure.latency import LaneResult
 from tailrace.measure.screen import Screen
 from tailrace.pipeline import Mode
 from tailrace.prepare.loader import load_pipeline
 from tailrace.prepare.options import RunOptions
+from tailrace.report.result import LaneResult
 from tailrace.spark_session import lend_context, unlent_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
@@ -50,7 +50,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
             f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
-        screen.done(TITLES["floor"], results["floor"].as_json())
+        screen.done(TITLES["floor"], results["floor"])
         spark = unlent_session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
@@ -71,7 +71,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
                 )
                 show = partial(screen.show, TITLES[lane])
                 results[lane] = pipeline_lane(plan, client, (lane, options.partitions), pipeline, run, show)
-                screen.done(TITLES[lane], results[lane].as_json())
+                screen.done(TITLES[lane], results[lane])
         finally:
             spark.stop()
     return {lane: results[lane] for lane in ("floor", "microbatch", "realtime")}

@@ -21,6 +21,7 @@ from tailrace.measure.traffic.load_worker import SENT_HEADER, SEQUENCE_HEADER
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.traffic.records import EVENT_NUMBER_FIELD, SENT_FIELD
 from tailrace.measure.works import Work, count_wrong
+from tailrace.report.result import Span
 
 _AT_ONCE = 1000
 _WAIT_S = 0.1
@@ -48,7 +49,7 @@ class Audit:
     wrong: int
     strangers: int
     """Results of records that this run never sent."""
-    spans_ms: dict[str, dict[str, float | None]] | None
+    spans_ms: dict[str, Span] | None
 
 
 def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
@@ -71,9 +72,7 @@ def count_strangers(made: Appended, sent: Appended) -> int:
     return int(np.count_nonzero(~known))
 
 
-def spans(
-    sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement
-) -> dict[str, dict[str, float | None]] | None:
+def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement) -> dict[str, Span] | None:
     """Where the time went, for the measured records: the two append times are the broker's, in milliseconds."""
     received = arrivals.within(seen.first, seen.end).firsts()
     if not len(received):
@@ -89,10 +88,10 @@ def spans(
     return {name: _figures(part) for name, part in zip(SPANS, parts, strict=True)}
 
 
-def _figures(part_ns: NDArray[np.int64]) -> dict[str, float | None]:
+def _figures(part_ns: NDArray[np.int64]) -> Span:
     # A broker's millisecond begins before what it stamps, so a span may come out below zero by less than one.
     ordered = np.sort(np.maximum(part_ns, 0))
-    return {name: percentile_ms(ordered, percent) for name, percent in (("p50", 50.0), ("p95", 95.0), ("p99", 99.0))}
+    return Span(percentile_ms(ordered, 50.0), percentile_ms(ordered, 95.0), percentile_ms(ordered, 99.0))
 
 
 def _look_up(wanted: NDArray[np.int64], numbers: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:

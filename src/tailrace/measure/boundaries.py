@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tailrace.report.result import Boundary
+
 _AROUND_NS = 2_000_000_000
 """How far from a boundary a pause may be that belongs to it."""
 
@@ -24,9 +26,7 @@ def read_progress(events: Path) -> list[Batch]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def boundaries(
-    progress: list[Batch], received_ns: NDArray[np.int64], first_ns: int, end_ns: int
-) -> list[dict[str, Any]]:
+def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: int, end_ns: int) -> list[Boundary]:
     """The boundaries within a window: seconds from its start, the pause a consumer saw, and Spark's own figures."""
     ordered = np.sort(received_ns)
     found = []
@@ -35,12 +35,12 @@ def boundaries(
         at_ns = batch_end_ns(batch)
         if first_ns <= at_ns < end_ns:
             found.append(
-                {
-                    "at_s": round((at_ns - first_ns) / 1e9, 3),
-                    "batch": batch["batchId"],
-                    "pause_ms": pause_ms(ordered, at_ns),
-                    "parts_ms": parts_ms(batch, following),
-                }
+                Boundary(
+                    at_s=round((at_ns - first_ns) / 1e9, 3),
+                    batch=batch["batchId"],
+                    pause_ms=pause_ms(ordered, at_ns),
+                    parts_ms=parts_ms(batch, following),
+                )
             )
     return found
 

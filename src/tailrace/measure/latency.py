@@ -3,12 +3,11 @@
 Pure: it reads no clock and touches no file or network.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import numpy as np
 from hdrh.histogram import HdrHistogram
 from numpy.typing import NDArray
+
+from tailrace.report.result import LaneResult, Timeline
 
 NS_PER_MS = 1_000_000
 MIN_SAMPLES_BEYOND = 10
@@ -21,30 +20,6 @@ CURVE = (
 """The percentiles of a curve: dense in the tail."""
 _LONGEST_US = 600_000_000
 _FIGURES = 3
-
-
-@dataclass(frozen=True)
-class LaneResult:
-    """Latency from intended send to receipt, in milliseconds, over every measured record.
-
-    A percentile is None if too few samples lie beyond it.
-    """
-
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    p999_ms: float | None
-    max_ms: float | None
-    samples: int
-    """Distinct measured records that arrived."""
-    lost: int
-    """Measured records that were sent and never arrived."""
-    duplicated: int
-    """Arrivals of a measured record after its first."""
-
-    def as_json(self) -> dict[str, float | int | None]:
-        """Return the lane object of every JSON that Tailrace prints."""
-        return asdict(self)
 
 
 def lane_result(latency_ns: NDArray[np.int64], *, expected: int, duplicated: int) -> LaneResult:
@@ -87,7 +62,7 @@ def percentile_curve(latency_ns: NDArray[np.int64]) -> list[tuple[float, float]]
 
 def timeline(
     sent_ns: NDArray[np.int64], latency_ns: NDArray[np.int64], start_ns: int, seconds: float, step_s: float = 0.5
-) -> dict[str, Any]:
+) -> Timeline:
     """Return the median, p99 and maximum of each step of the measured window, by intended send time."""
     steps = max(1, int(np.ceil(seconds / step_s)))
     step_of = ((sent_ns - start_ns) / (step_s * 1e9)).astype(np.int64)
@@ -99,7 +74,14 @@ def timeline(
         for name, percent in (("p50_ms", 50.0), ("p99_ms", 99.0), ("max_ms", 100.0)):
             rank = max(int(np.ceil(len(here) * percent / 100)), 1) - 1
             figures[name].append(round(float(here[rank]) / NS_PER_MS, 3) if len(here) else None)
-    return {"step_s": step_s, "start_s": 0.0, **figures, "count": counts}
+    return Timeline(
+        step_s=step_s,
+        start_s=0.0,
+        p50_ms=tuple(figures["p50_ms"]),
+        p99_ms=tuple(figures["p99_ms"]),
+        max_ms=tuple(figures["max_ms"]),
+        count=tuple(counts),
+    )
 
 
 def growth_ms_per_s(sent_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]) -> float:

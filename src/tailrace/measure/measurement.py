@@ -11,6 +11,7 @@ from tailrace.measure.process import Resources
 from tailrace.measure.schedule import NS_PER_S, Clock
 from tailrace.measure.traffic.load import Flow, Load, LoadReport
 from tailrace.measure.traffic.probe import Arrivals, ByFields, ByLineage, OnSnapshot, Probe, Snapshot
+from tailrace.report.result import Usage
 
 FIRST_OUTPUT_TIMEOUT_S = 120.0
 _DRAIN_TIMEOUT_S = 20.0
@@ -90,7 +91,7 @@ class Measurement:
     arrivals: Arrivals
     load: LoadReport
     clock: Clock
-    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    resources: Mapping[str, Usage] = field(default_factory=dict)
     first_output_s: float = 0.0
 
 
@@ -151,7 +152,7 @@ class _Window:
     first_ns: int
     end_ns: int
     load: LoadReport
-    used: Mapping[str, Mapping[str, float]]
+    used: Mapping[str, Usage]
     first_output_s: float
 
 

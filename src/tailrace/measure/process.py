@@ -12,6 +12,7 @@ import psutil
 
 from tailrace.errors import MeasurementFailed
 from tailrace.measure.lane import Command
+from tailrace.report.result import Usage
 from tailrace.toolchain.leash import LeashedProcess
 
 _GRACE_S = 10.0
@@ -147,7 +148,7 @@ class Resources:
         self._at_begin = {name: dict(seen) for name, seen in self._seen.items()}
         self._sampler.start()
 
-    def end(self) -> dict[str, dict[str, float]]:
+    def end(self) -> dict[str, Usage]:
         """The window ends: mean cores in use and the greatest resident memory, by name."""
         took_s = time.monotonic() - self._begun
         self._ended.set()
@@ -158,7 +159,7 @@ class Resources:
         for name in self._roots:
             before = self._at_begin[name]
             cpu_s = sum(cpu - before.get(pid, 0.0) for pid, cpu in self._seen[name].items())
-            found[name] = {"cpu_cores": round(cpu_s / took_s, 3), "rss_mb": round(self._greatest[name] / 2**20, 1)}
+            found[name] = Usage(round(cpu_s / took_s, 3), round(self._greatest[name] / 2**20, 1))
         return found
 
     def _sample(self) -> None:

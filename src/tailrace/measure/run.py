@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tailrace.errors import KafkaError
+from tailrace.errors import KafkaError, TailraceError
 from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
 from tailrace.measure.audit import Audit, audit, read_stamps
 from tailrace.measure.boundaries import boundaries, read_progress
 from tailrace.measure.lane import Cell, Lane
-from tailrace.measure.latency import LaneResult, growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
+from tailrace.measure.latency import growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.measure.process import KilledOnce, LaneProcess
 from tailrace.measure.traffic.probe import Arrivals, ByLineage
 from tailrace.measure.verdict import Checks, fell_behind, problems
 from tailrace.measure.works import Work
+from tailrace.report.result import Delay, Kill, LaneResult, Reason, Run
 
 LATER_WARMUP_S = 5.0
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
@@ -88,11 +88,11 @@ class CellPlan:
         return self.work.merges and self.lane.merges
 
 
-def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[dict[str, Any]]:
+def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
     """Run cells that differ in their load alone, in turn, in one life of their lane's engine.
 
     Returns:
-        What the result says about each of these runs, without its number.
+        One run per cell, without its number.
     """
     cell = cells[0]
     source = bench.topic(f"{cell.lane.name}-in")
@@ -164,7 +164,7 @@ def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | Ki
 
 def _lines(
     bench: Bench, cells: Sequence[CellPlan], given: Cell, windows: Sequence[Measurement], killed_ns: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[Run]:
     if isinstance(cells[0].plan.known_by, ByLineage):
         stamps = read_stamps(bench.client, given.source)
         windows = [replace(seen, arrivals=by_stamps(seen.arrivals, stamps)) for seen in windows]
@@ -176,44 +176,59 @@ def _lines(
     ]
 
 
-def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> dict[str, Any]:
-    own = isinstance(cell.plan.known_by, ByLineage)
+def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> Run:
+    # With lineage alone it is not known which records have a result.
+    partial = cell.merges or isinstance(cell.plan.known_by, ByLineage)
     measured = seen.arrivals.within(seen.first, seen.end)
     firsts = measured.firsts()
-    result = _result(seen, measured, firsts, partial=cell.merges or own)
+    result = _result(seen, measured, firsts, partial=partial)
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
     held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
-    checks = Checks(cell.merges or own, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
-    told = problems(seen, result, found, growth, len(held), checks)
-    return {
-        "key": cell.key,
-        "lane": cell.lane.name,
-        "work": str(cell.work),
-        "rate_per_s": cell.plan.flow.rate_per_s,
-        "result": result.as_json(),
-        "merged": seen.end - seen.first - len(firsts) if cell.merges or own else 0,
-        **figures(seen, firsts, growth),
-        "spans_ms": found.spans_ms,
-        "boundaries": held,
-        "kill": None if killed_ns is None else _recovery(seen, killed_ns),
-        "output_checked": found.checked,
-        "output_wrong": found.wrong,
-        "fell_behind": fell_behind(seen, result, growth, checks),
-        "valid": not told,
-        "problems": told,
-    }
+    checks = Checks(partial, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
+    reported = problems(seen, result, found, growth, len(held), checks)
+    return replace(
+        figures(seen, firsts, growth),
+        key=cell.key,
+        lane=cell.lane.name,
+        work=str(cell.work),
+        rate_per_s=cell.plan.flow.rate_per_s,
+        result=result,
+        merged=seen.end - seen.first - len(firsts) if partial else 0,
+        spans_ms=found.spans_ms,
+        boundaries=tuple(held),
+        kill=None if killed_ns is None else _recovery(seen, killed_ns),
+        output_checked=found.checked,
+        output_wrong=found.wrong,
+        fell_behind=fell_behind(seen, result, growth, checks),
+        valid=not reported,
+        problems=tuple(problem.text for problem in reported),
+        reasons=tuple(problem.reason for problem in reported),
+    )
 
 
-def _recovery(seen: Measurement, killed_ns: int) -> dict[str, Any]:
-    """What a kill cost: how long nothing came out, and how many records came out a second time."""
+def failed_run(cell: CellPlan, failed: TailraceError) -> Run:
+    """Return a run without figures."""
+    return Run(
+        key=cell.key,
+        lane=cell.lane.name,
+        work=str(cell.work),
+        rate_per_s=cell.plan.flow.rate_per_s,
+        valid=False,
+        problems=(f"{failed.what}: {failed.why}" if failed.why else failed.what,),
+        reasons=(Reason.FAILED,),
+        detail=failed.detail,
+    )
+
+
+def _recovery(seen: Measurement, killed_ns: int) -> Kill:
+    """Return for how long nothing came out after a kill, and how many records came out a second time."""
     ordered = np.sort(seen.arrivals.received_ns)
     after = ordered[ordered > killed_ns]
-    everything = seen.arrivals
-    return {
-        "at_s": round((killed_ns - seen.first_ns) / 1e9, 2),
-        "silent_s": round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
-        "replayed": len(everything) - len(everything.firsts()),
-    }
+    return Kill(
+        at_s=round((killed_ns - seen.first_ns) / 1e9, 2),
+        silent_s=round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
+        replayed=len(seen.arrivals) - len(seen.arrivals.firsts()),
+    )
 
 
 def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arrivals:
@@ -226,25 +241,22 @@ def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arri
     return Arrivals(numbers, sent_ns, kept.received_ns, arrivals.ready_ns)
 
 
-def figures(seen: Measurement, firsts: Arrivals, growth: float) -> dict[str, Any]:
-    """What every run tells besides its percentiles."""
+def figures(seen: Measurement, firsts: Arrivals, growth: float) -> Run:
+    """Return the figures of a run besides its percentiles."""
     latency_ns = firsts.latency_ns
     seconds = (seen.end_ns - seen.first_ns) / 1e9
-    return {
-        "mean_ms": round(float(latency_ns.mean()) / 1e6, 3) if len(latency_ns) else None,
-        "publish_delay_ms": {
-            "p50": round(seen.load.late_ms_p50, 3),
-            "p99": round(seen.load.late_ms_p99, 3),
-            "max": round(seen.load.late_ms_max, 3),
-        },
-        "achieved_rate_per_s": round(seen.load.measured / max(seen.load.took_s, seconds), 1),
-        "percentiles": percentile_curve(latency_ns),
-        "timeline": timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
-        "resources": {name: dict(used) for name, used in seen.resources.items()},
-        "first_output_s": seen.first_output_s,
-        "lag_per_s": growth,
-        "histogram": hdr_histogram(latency_ns),
-    }
+    load = seen.load
+    return Run(
+        mean_ms=round(float(latency_ns.mean()) / 1e6, 3) if len(latency_ns) else None,
+        publish_delay_ms=Delay(round(load.late_ms_p50, 3), round(load.late_ms_p99, 3), round(load.late_ms_max, 3)),
+        achieved_rate_per_s=round(load.measured / max(load.took_s, seconds), 1),
+        percentiles=tuple(percentile_curve(latency_ns)),
+        timeline=timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
+        resources=dict(seen.resources),
+        first_output_s=seen.first_output_s,
+        lag_per_s=growth,
+        histogram=hdr_histogram(latency_ns),
+    )
 
 
 def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:

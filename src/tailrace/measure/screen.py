@@ -1,9 +1,9 @@
 """What a benchmark shows while it runs, and at the end."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.measure.measurement import Moment
+from tailrace.report.result import LaneResult
 
 _LINE_EVERY_S = 10.0
 """Where the output is no terminal, a line so often instead of a picture that moves."""
@@ -48,10 +49,10 @@ class Screen:
             self._said, self._said_at = state, now
             self.say(_in_one_line(title, moment))
 
-    def done(self, title: str, figures: Mapping[str, Any]) -> None:
+    def done(self, title: str, result: LaneResult) -> None:
         """A lane's figures, as soon as they are known."""
-        told = "   ".join(f"{name} {ms(figures[f'{name}_ms'])}" for name in ("p50", "p95", "p99"))
-        self.say(f"  {title:<26} {told} ms")
+        figures = "   ".join(f"{name} {ms(result.percentile(name))}" for name in ("p50", "p95", "p99"))
+        self.say(f"  {title:<26} {figures} ms")
 
     def _picture(self, title: str, moment: Moment) -> Group:
         row = Table.grid(padding=(0, 1))
@@ -76,7 +77,7 @@ class Screen:
             self._live.stop()
 
 
-def closing_table(lanes: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
+def closing_table(lanes: Iterable[tuple[str, LaneResult]]) -> Table:
     """All lanes side by side."""
     table = Table(
         title="From intended send to receipt, milliseconds",
@@ -87,8 +88,8 @@ def closing_table(lanes: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
     )
     rows = []
     for title, lane in lanes:
-        figures = [lane[name] for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")]
-        counts = [lane[name] for name in ("samples", "lost", "duplicated")]
+        figures = (lane.p50_ms, lane.p95_ms, lane.p99_ms, lane.p999_ms, lane.max_ms)
+        counts = (lane.samples, lane.lost, lane.duplicated)
         rows.append((title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts)))
     # Where it is narrow the titles are broken, never the figures.
     table.add_column("", justify="left", overflow="fold")

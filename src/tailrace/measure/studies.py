@@ -2,9 +2,8 @@
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tailrace.errors import OptionRefused
 from tailrace.measure.lane import Lane
@@ -12,9 +11,8 @@ from tailrace.measure.lanes import all_lanes, lanes_named
 from tailrace.measure.options import BOUNDARIES_NEEDED, PROFILES, BenchOptions, caveats
 from tailrace.measure.run import LATER_WARMUP_S, CellPlan
 from tailrace.measure.study import Study
-from tailrace.measure.summary import Run
-from tailrace.measure.verdict import BEHIND, LATE_LOAD
 from tailrace.measure.works import Work
+from tailrace.report.result import Gap, GapInterval, Ladder, Rates, Reason, Result, Run, Rung, SweepPoint
 
 
 def lanes_study(options: BenchOptions, profile: str) -> Study:
@@ -57,8 +55,8 @@ def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS
         keys[interval] = f"microbatch {interval} ms"
         cells.append(replace(options, trigger_every=f"{interval}ms").cell(batch, key=keys[interval]))
 
-    def add(result: dict[str, Any]) -> dict[str, Any]:
-        return {"sweep": [{"trigger_ms": interval, "key": key} for interval, key in keys.items()]}
+    def add(result: Result) -> Result:
+        return replace(result, sweep=tuple(SweepPoint(interval, key) for interval, key in keys.items()))
 
     settings = {**options.as_settings(), "intervals_ms": list(intervals_ms)}
     return Study(
@@ -85,13 +83,13 @@ def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_m
     cells = [options.cell(lane, rate=rate, key=f"{lane.name} {rate:g}/s") for rate in rungs for lane in lanes]
 
     def skips(cell: CellPlan, runs: Sequence[Run]) -> str:
-        failed = [run for run in runs if run["lane"] == cell.lane.name and why_not(run, bound_ms)]
-        slower = [run["rate_per_s"] for run in failed if run["rate_per_s"] < cell.plan.flow.rate_per_s]
-        return f"{min(slower):,.0f}/s was too much already" if slower else ""
+        failed = [run for run in runs if run.lane == cell.lane.name and why_not(run, bound_ms)]
+        slower = [run.rate_per_s for run in failed if (run.rate_per_s or 0) < cell.plan.flow.rate_per_s]
+        return f"{min(rate or 0 for rate in slower):,.0f}/s was too much already" if slower else ""
 
-    def add(result: dict[str, Any]) -> dict[str, Any]:
-        lanes_found = {lane.name: _ladder(lane.name, result["runs"], bound_ms) for lane in lanes}
-        return {"rates": {"bound_ms": bound_ms, "lanes": lanes_found}}
+    def add(result: Result) -> Result:
+        ladders = {lane.name: _ladder(lane.name, result.runs, bound_ms) for lane in lanes}
+        return replace(result, rates=Rates(bound_ms, ladders))
 
     return Study(
         "rates",
@@ -104,33 +102,31 @@ def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_m
         ],
         add=add,
         skips=skips,
-        tolerates=lambda run: bool(run["problems"]),  # each rung says why it was not reached
+        tolerates=lambda run: bool(run.problems),  # each rung says why the lane did not reach it
     )
 
 
 def why_not(run: Run, bound_ms: float) -> str:
-    """Why a run shows that its rate is not sustained; nothing where it is."""
-    if run["problems"]:
-        return str(run["problems"][0])
-    p99 = run["result"]["p99_ms"]
-    # At a very low rate there are too few records for a 99th percentile: the longest wait is then the bound's.
-    worst = p99 if p99 is not None else run["result"]["max_ms"]
-    if worst is None or worst > bound_ms:
-        return f"p99 {worst} ms" if worst is not None else "nothing came out"
-    return ""
+    """Return why a lane does not sustain the rate of a run, or an empty text if it does."""
+    if run.problems:
+        return run.problems[0]
+    # At a very low rate there are too few records for a p99, so the longest wait counts.
+    worst = run.result.p99_ms if run.result.p99_ms is not None else run.result.max_ms
+    if worst is None:
+        return "nothing came out"
+    return f"p99 {worst} ms" if worst > bound_ms else ""
 
 
-def _ladder(lane: str, runs: Sequence[Run], bound_ms: float) -> Mapping[str, Any]:
-    rungs: dict[float, list[Run]] = {}
+def _ladder(lane: str, runs: Sequence[Run], bound_ms: float) -> Ladder:
+    by_rate: dict[float, list[Run]] = {}
     for run in runs:
-        if run["lane"] == lane:
-            rungs.setdefault(run["rate_per_s"], []).append(run)
-    ladder = []
-    for rate, here in sorted(rungs.items()):
-        why = next((found for run in here if (found := why_not(run, bound_ms))), "")
-        ladder.append({"rate_per_s": rate, "key": here[0]["key"], "sustained": not why, "why": why})
-    sustained = [rung["rate_per_s"] for rung in ladder if rung["sustained"]]
-    return {"highest_per_s": max(sustained) if sustained else None, "ladder": ladder}
+        if run.lane == lane:
+            by_rate.setdefault(run.rate_per_s or 0.0, []).append(run)
+    rungs = []
+    for rate, here in sorted(by_rate.items()):
+        why = next((why for run in here if (why := why_not(run, bound_ms))), "")
+        rungs.append(Rung(rate, here[0].key, sustained=not why, why=why))
+    return Ladder(max((rung.rate_per_s for rung in rungs if rung.sustained), default=None), tuple(rungs))
 
 
 INTERVALS_S = (5, 10, 30)
@@ -155,9 +151,9 @@ def gap_study(
             if kills:
                 cells.append(_kill_cell(options, lane, work, interval))
 
-    def add(result: dict[str, Any]) -> dict[str, Any]:
-        found = [_row(result["runs"], work, interval) for work in works for interval in intervals_s]
-        return {"gap": {"intervals": [row for row in found if row is not None]}}
+    def add(result: Result) -> Result:
+        rows = [_gap_interval(result.runs, work, interval) for work in works for interval in intervals_s]
+        return replace(result, gap=Gap(tuple(row for row in rows if row is not None)))
 
     settings = {**options.as_settings(), "intervals_s": list(intervals_s), "works": [str(work) for work in works]}
     return Study(
@@ -188,7 +184,7 @@ def _kill_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -
     """Killed when the warm-up is over and most of an interval more has gone by."""
     after_s = options.warmup + 0.9 * interval_s
     here = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
-    made = here.cell(lane, work=work, key=f"{_key(work, interval_s)} killed")
+    made = here.cell(lane, work=work, key=_killed_key(work, interval_s))
     return replace(
         made,
         title=f"{work}, every {interval_s} s, killed",
@@ -202,32 +198,33 @@ def _key(work: Work, interval_s: int) -> str:
     return f"realtime {work} {interval_s}s"
 
 
-def _row(runs: Sequence[Run], work: Work, interval_s: int) -> dict[str, Any] | None:
+def _killed_key(work: Work, interval_s: int) -> str:
+    return f"{_key(work, interval_s)} killed"
+
+
+def _gap_interval(runs: Sequence[Run], work: Work, interval_s: int) -> GapInterval | None:
     key = _key(work, interval_s)
-    here = [run for run in runs if run["key"] == key]
-    held = [boundary for run in here for boundary in run["boundaries"]]
-    pauses = [boundary["pause_ms"] for boundary in held if boundary["pause_ms"] is not None]
+    here = [run for run in runs if run.key == key]
+    held = [boundary for run in here for boundary in run.boundaries]
+    pauses = [boundary.pause_ms for boundary in held if boundary.pause_ms is not None]
     if not pauses:
         return None
-    names = dict.fromkeys(name for boundary in held for name in boundary["parts_ms"])
-    parts = {
-        name: statistics.median(each["parts_ms"][name] for each in held if name in each["parts_ms"]) for name in names
-    }
-    kills = [run["kill"] for run in runs if run["key"] == f"{key} killed" and run["kill"] is not None]
-    replayed = [kill["replayed"] for kill in kills]
-    silent = [kill["silent_s"] for kill in kills if kill["silent_s"] is not None]
-    median = statistics.median(pauses)
-    return {
-        "work": str(work),
-        "checkpoint_every_s": interval_s,
-        "key": key,
-        "pauses_ms": pauses,
-        "parts_ms": parts,
-        "overhead_percent": round(median / (interval_s * 10), 2),
-        "replay_records": statistics.median(replayed) if replayed else None,
-        "replay_bound_records": round(here[0]["rate_per_s"] * interval_s),
-        "recovery_s": statistics.median(silent) if silent else None,
-    }
+    names = dict.fromkeys(name for boundary in held for name in boundary.parts_ms)
+    parts = {name: statistics.median(each.parts_ms[name] for each in held if name in each.parts_ms) for name in names}
+    killed = _killed_key(work, interval_s)
+    kills = [run.kill for run in runs if run.key == killed and run.kill is not None]
+    silent = [kill.silent_s for kill in kills if kill.silent_s is not None]
+    return GapInterval(
+        work=str(work),
+        checkpoint_every_s=interval_s,
+        key=key,
+        pauses_ms=tuple(pauses),
+        parts_ms=parts,
+        overhead_percent=round(statistics.median(pauses) / (interval_s * 10), 2),
+        replay_records=statistics.median(kill.replayed for kill in kills) if kills else None,
+        replay_bound_records=round((here[0].rate_per_s or 0) * interval_s),
+        recovery_s=statistics.median(silent) if silent else None,
+    )
 
 
 ENGINE_WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
@@ -277,15 +274,15 @@ def engines_study(
 
 
 def is_finding(run: Run) -> bool:
-    """Whether a run is void because its lane cannot keep up, or leaves the load no processor to keep to its plan with.
+    """Return whether a run is void only because its lane cannot keep up, or leaves the load too little processor time.
 
-    Whatever else is wrong with it is a fault.
+    Any other problem is a fault.
     """
-    used = sum(each["cpu_cores"] for each in run["resources"].values())
-    is_saturated = used >= SATURATED * (os.cpu_count() or 1)
-    return bool(run["problems"]) and all(
-        problem.startswith(BEHIND) or (is_saturated and problem.startswith(LATE_LOAD)) for problem in run["problems"]
-    )
+    used = sum(each.cpu_cores or 0.0 for each in run.resources.values())
+    tolerated = {Reason.FELL_BEHIND}
+    if used >= SATURATED * (os.cpu_count() or 1):
+        tolerated.add(Reason.LATE_LOAD)
+    return bool(run.reasons) and set(run.reasons) <= tolerated
 
 
 def _patient(cell: CellPlan) -> CellPlan:

@@ -4,17 +4,23 @@ from dataclasses import dataclass
 
 from tailrace.errors import counted
 from tailrace.measure.audit import Audit
-from tailrace.measure.latency import LaneResult
 from tailrace.measure.measurement import Measurement
+from tailrace.report.result import LaneResult, Reason
 
-LATE_LOAD = "the load missed its plan"
-BEHIND = "the lane fell behind"
 SLOWEST_RATE = 0.99
 """The part of the planned rate that the load must have reached."""
 LATEST_MS = 25.0
 """How late the load may have been with one record in a hundred. It counts as latency, so it never flatters."""
 GROWTH_MS = 20.0
 """How much latency may grow over the window, at least, before a lane counts as falling behind."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reason why a run is void, and a sentence about it."""
+
+    reason: Reason
+    text: str
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,17 @@ class Checks:
 
 def problems(
     seen: Measurement, result: LaneResult, found: Audit, growth_ms_per_s: float, held: int, checks: Checks
-) -> list[str]:
+) -> list[Problem]:
     """Why the run is void, a sentence each; none where it is valid."""
-    told = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
+    reported = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
     if fell_behind(seen, result, growth_ms_per_s, checks) and not checks.replays:
         grown = _grown_ms(seen, growth_ms_per_s)
-        told.append(f"{BEHIND}: latency grew by {grown:,.0f} ms over the window")
+        text = f"the lane fell behind: latency grew by {grown:,.0f} ms over the window"
+        reported.append(Problem(Reason.FELL_BEHIND, text))
     if held < checks.boundaries:
-        told.append(f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost")
-    return told
+        text = f"{held} batch boundaries in the window, {checks.boundaries} are needed to show what they cost"
+        reported.append(Problem(Reason.TOO_FEW_BOUNDARIES, text))
+    return reported
 
 
 def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float, checks: Checks) -> bool:
@@ -53,38 +61,42 @@ def _grown_ms(seen: Measurement, growth_ms_per_s: float) -> float:
     return growth_ms_per_s * (seen.end_ns - seen.first_ns) / 1e9
 
 
-def _load_problems(seen: Measurement) -> list[str]:
+def _load_problems(seen: Measurement) -> list[Problem]:
     load, planned = seen.load, seen.end - seen.first
     if load.failed:
-        return [f"{counted(load.failed, 'record')} could not be sent"]
+        return [Problem(Reason.UNSENT_RECORDS, f"{counted(load.failed, 'record')} could not be sent")]
     seconds = (seen.end_ns - seen.first_ns) / 1e9
     if load.measured < planned or load.took_s > seconds / SLOWEST_RATE:
         rate = load.measured / max(load.took_s, seconds)
-        return [f"{LATE_LOAD}: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"]
+        text = f"the load missed its plan: {rate:,.0f} records/s instead of {planned / seconds:,.0f}"
+        return [Problem(Reason.LATE_LOAD, text)]
     if load.late_ms_p99 > LATEST_MS:
-        return [f"{LATE_LOAD}: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"]
+        text = f"the load missed its plan: one record in a hundred was more than {load.late_ms_p99:.0f} ms late"
+        return [Problem(Reason.LATE_LOAD, text)]
     return []
 
 
-def _probe_problems(seen: Measurement) -> list[str]:
+def _probe_problems(seen: Measurement) -> list[Problem]:
     ready_ns = seen.arrivals.ready_ns
     if ready_ns is None:
-        return ["the probe never caught up with the topic"]
+        return [Problem(Reason.LATE_PROBE, "the probe never caught up with the topic")]
     if ready_ns > seen.first_ns:
-        return [f"the probe was late: {(ready_ns - seen.first_ns) / 1e9:.1f} s into the window"]
+        text = f"the probe was late: {(ready_ns - seen.first_ns) / 1e9:.1f} s into the window"
+        return [Problem(Reason.LATE_PROBE, text)]
     return []
 
 
-def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[str]:
-    told = []
+def _record_problems(result: LaneResult, found: Audit, checks: Checks) -> list[Problem]:
+    texts = {}
     if checks.merges and not result.samples:
-        told.append("nothing came out of what was sent in the window")
+        texts[Reason.NO_OUTPUT] = "nothing came out of what was sent in the window"
     if result.lost and not checks.merges:
-        told.append(f"{result.lost:,} of {result.samples + result.lost:,} records never came out")
+        texts[Reason.LOST_RECORDS] = f"{result.lost:,} of {result.samples + result.lost:,} records never came out"
     if result.duplicated and not checks.replays:
-        told.append(f"{counted(result.duplicated, 'record')} came out more than once")
+        texts[Reason.REPEATED_RECORDS] = f"{counted(result.duplicated, 'record')} came out more than once"
     if found.strangers:
-        told.append(f"{found.strangers:,} results belong to records that this run never sent: a stale topic")
+        foreign = f"{found.strangers:,} results belong to records that this run never sent"
+        texts[Reason.STALE_TOPIC] = f"{foreign}: a stale topic"
     if found.wrong:
-        told.append(f"{found.wrong:,} results are wrong")
-    return told
+        texts[Reason.WRONG_RESULTS] = f"{found.wrong:,} results are wrong"
+    return [Problem(reason, text) for reason, text in texts.items()]

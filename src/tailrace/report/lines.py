@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from tailrace.report.figures import is_number, rate
+from tailrace.report.result import LaneSummary, Result, Run
 
 COLOURS = 9
 """How many colours the stylesheet has (``--lane-0`` and on)."""
@@ -15,6 +15,8 @@ DASHES: tuple[tuple[int, ...], ...] = (
 """Eight patterns against nine colours: a pair comes again only after 72 lanes."""
 FIRST = ("realtime", "microbatch", "floor")
 """These look the same in every report."""
+BASELINE = "floor"
+"""The lane without an engine."""
 WORKS = {
     "aggregate": "keyed aggregate",
     "join": "broadcast join",
@@ -31,8 +33,8 @@ class Line:
     label: str
     """Unlike every other label of its group."""
     style: int
-    lane: Mapping[str, Any]
-    runs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    lane: LaneSummary
+    runs: Sequence[Run] = ()
 
     @property
     def colour(self) -> int:
@@ -45,22 +47,27 @@ class Line:
         return DASHES[self.style % len(DASHES)]
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it has no engine."""
+        return self.lane.lane == BASELINE
+
+    @property
     def fault(self) -> str:
         """Why its figures are not to be quoted, in a word or two; nothing where they may be."""
-        if self.lane.get("valid") is not False:
+        if self.lane.valid:
             return ""
-        return "fell behind" if any(run.get("fell_behind") for run in self.runs) else "void"
+        return "fell behind" if any(run.fell_behind for run in self.runs) else "void"
 
     @property
     def killed(self) -> bool:
         """Whether its engine was killed on purpose, so that records come out twice."""
-        return any(run.get("kill") for run in self.runs)
+        return any(run.kill is not None for run in self.runs)
 
     @property
-    def typical(self) -> Mapping[str, Any] | None:
+    def typical(self) -> Run | None:
         """The run with the median p50: one that took place, unlike a median of curves."""
-        known = [run for run in self.runs if is_number((run.get("result") or {}).get("p50_ms"))]
-        known.sort(key=lambda run: run["result"]["p50_ms"])
+        known = [run for run in self.runs if is_number(run.result.p50_ms)]
+        known.sort(key=lambda run: run.result.p50_ms or 0.0)
         return known[(len(known) - 1) // 2] if known else None
 
 
@@ -69,7 +76,7 @@ class Group:
     """The lanes that did the same work at the same rate: only these stand against each other."""
 
     work: str
-    rate_per_s: Any
+    rate_per_s: float | None
     lines: tuple[Line, ...]
 
     @property
@@ -86,17 +93,17 @@ def work_name(work: str) -> str:
     return WORKS.get(work, work)
 
 
-def groups_of(result: Mapping[str, Any]) -> tuple[Group, ...]:
+def groups_of(result: Result) -> tuple[Group, ...]:
     """The result's lanes, those that can be compared together; everything in the order of the result."""
-    lanes: Mapping[str, Mapping[str, Any]] = result.get("lanes") or {}
-    together: dict[tuple[str, Any], list[str]] = {}
+    lanes = result.lanes
+    together: dict[tuple[str, float | None], list[str]] = {}
     for key, lane in lanes.items():
-        together.setdefault((str(lane.get("work") or ""), lane.get("rate_per_s")), []).append(key)
+        together.setdefault((lane.work, lane.rate_per_s), []).append(key)
     labels = {key: label for keys in together.values() for key, label in _labels(keys, lanes).items()}
     styles = _styles(lanes, labels, together.values())
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for run in result.get("runs") or ():
-        runs.setdefault(str(run.get("key")), []).append(run)
+    runs: dict[str, list[Run]] = {}
+    for run in result.runs:
+        runs.setdefault(run.key, []).append(run)
     return tuple(
         Group(
             work,
@@ -107,17 +114,17 @@ def groups_of(result: Mapping[str, Any]) -> tuple[Group, ...]:
     )
 
 
-def _labels(keys: Sequence[str], lanes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    titles = {key: str(lanes[key].get("title") or lanes[key].get("lane") or key) for key in keys}
+def _labels(keys: Sequence[str], lanes: Mapping[str, LaneSummary]) -> dict[str, str]:
+    titles = {key: lanes[key].title or lanes[key].lane or key for key in keys}
     often = Counter(titles.values())
     return {key: title if often[title] == 1 else f"{title} · {key}" for key, title in titles.items()}
 
 
 def _styles(
-    lanes: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], together: Iterable[Sequence[str]]
+    lanes: Mapping[str, LaneSummary], labels: Mapping[str, str], together: Iterable[Sequence[str]]
 ) -> dict[str, int]:
     """A number per key. A lane keeps its own through all groups; where a group has it twice, a label does."""
-    names = {key: str(lane.get("lane") or key) for key, lane in lanes.items()}
+    names = {key: lane.lane or key for key, lane in lanes.items()}
     if any(len({names[key] for key in keys}) < len(keys) for keys in together):
         names = {key: key if key in FIRST else labels[key] for key in lanes}
     others = [name for name in dict.fromkeys(names.values()) if name not in FIRST]

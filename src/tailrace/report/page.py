@@ -16,6 +16,7 @@ from markupsafe import Markup
 from tailrace.errors import OptionRefused
 from tailrace.report import figures
 from tailrace.report.lines import work_name
+from tailrace.report.result import Result
 from tailrace.report.sections import sections_of
 from tailrace.report.view import View
 
@@ -24,7 +25,7 @@ SCRIPTS = ("uplot.min.js", "charts.js", "report.js")
 _IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> Result:
     """Read the ``result.json`` of a benchmark.
 
     Raises:
@@ -37,16 +38,20 @@ def read_result(path: Path) -> dict[str, Any]:
         raise OptionRefused(f"{path} cannot be read", why=error.strerror or str(error), fix=fix) from error
     except ValueError as error:
         raise OptionRefused(f"{path} is not valid JSON", why=str(error), fix=fix) from error
+    what = f"{path} is not the result of a benchmark"
     if not isinstance(result, dict) or "schema" not in result:
-        raise OptionRefused(f"{path} is not the result of a benchmark", why="it has no key 'schema'", fix=fix)
-    return result
+        raise OptionRefused(what, why="it has no key 'schema'", fix=fix)
+    try:
+        return Result.from_json(result)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise OptionRefused(what, why=str(error), fix=fix) from error
 
 
-def write_report(result: Mapping[str, Any], path: Path) -> None:
+def write_report(result: Result, path: Path) -> None:
     """Write the page of a result. It appears whole or not at all.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
         path: The file to write, usually ``report.html``; its folder exists.
     """
     half_written = path.with_name(f".{path.name}-{os.getpid()}")
@@ -57,13 +62,13 @@ def write_report(result: Mapping[str, Any], path: Path) -> None:
         half_written.unlink(missing_ok=True)
 
 
-def render_report(result: Mapping[str, Any]) -> str:
+def render_report(result: Result) -> str:
     """The page of a result as text.
 
     A section appears where the result has something for it, so that a result of any study, or half of one, has a page.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
     """
     view = View(result)
     scripts = [_script(name) for name in SCRIPTS]

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any
 
 from tailrace.report.figures import is_number, three_figures
 from tailrace.report.lines import Line, groups_of
+from tailrace.report.result import Result
 
 WIDTH, HEIGHT = 904, 414
 LEFT, RIGHT, TOP, BOTTOM = 68, 644, 52, 378
@@ -28,11 +28,11 @@ Curve = list[tuple[float, float]]
 """Percentile and milliseconds."""
 
 
-def percentile_svg(result: Mapping[str, Any], keys: Sequence[str]) -> str:
+def percentile_svg(result: Result, keys: Sequence[str]) -> str:
     """Latency by percentile, a line for each lane: the run with the median p50. Both axes are logarithmic.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
         keys: The lanes to draw, by their keys in the result.
 
     Raises:
@@ -62,7 +62,7 @@ def percentile_svg(result: Mapping[str, Any], keys: Sequence[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def in_words(result: Mapping[str, Any], keys: Sequence[str]) -> str:
+def in_words(result: Result, keys: Sequence[str]) -> str:
     """What the picture shows, for those who do not see it."""
     known = {line.key: line for group in groups_of(result) for line in group.lines}
     return "; ".join(f"{known[key].label}: {_figures(known[key])}" for key in keys) + "."
@@ -128,7 +128,7 @@ class _Plot:
 
 def _curve(line: Line | None) -> Curve:
     """What a scale of nines and a logarithm can show: from the median on, short of 100, above zero."""
-    points = (line.typical or {}).get("percentiles") or () if line is not None else ()
+    points = line.typical.percentiles if line is not None and line.typical is not None else ()
     return [(x, y) for x, y in points if is_number(x) and is_number(y) and 50 <= x < 100 and y > 0]
 
 
@@ -137,7 +137,7 @@ def _nines(percent: float) -> float:
 
 
 def _figures(line: Line) -> str:
-    return f"p50 {three_figures(line.lane.get('p50_ms'))} ms, p99 {three_figures(line.lane.get('p99_ms'))} ms"
+    return f"p50 {three_figures(line.lane.p50_ms)} ms, p99 {three_figures(line.lane.p99_ms)} ms"
 
 
 def _power_of_ten(decade: int) -> str:

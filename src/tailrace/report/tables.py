@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace.report.figures import is_number
 from tailrace.report.lines import Group, Line
+from tailrace.report.result import GapInterval, Result, Span
 
 Parts = Mapping[str, float]
 
@@ -16,12 +17,12 @@ class SpanRow:
     """Where a record's time goes, each span's percentiles as the median over runs."""
 
     line: Line
-    spans: Mapping[str, Mapping[str, float | None]]
+    spans: Mapping[str, Span]
 
     @property
     def medians(self) -> Parts:
         """The p50 of each span that has one."""
-        return {name: figures["p50"] for name, figures in self.spans.items() if figures["p50"] is not None}
+        return {name: span.p50 for name, span in self.spans.items() if span.p50 is not None}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class DelayRow:
     p50: float | None
     p99: float | None
     most: float | None
-    planned_per_s: Any
+    planned_per_s: float | None
     least_per_s: float | None
     """The lowest rate of all runs."""
 
@@ -53,8 +54,8 @@ class PauseRow:
     work: str
     pauses: Sequence[float]
     parts: Parts
-    interval: Mapping[str, Any]
-    """What a study of the boundaries says besides, or nothing."""
+    interval: GapInterval | None = None
+    """What a study of checkpoints adds."""
 
     @property
     def middle(self) -> float | None:
@@ -88,9 +89,9 @@ class Matrix:
         known = [
             line
             for line in self.columns[column].lines
-            if is_number(line.lane.get("p50_ms")) and line.lane.get("valid", True) and line.lane.get("lane") != "floor"
+            if is_number(line.lane.p50_ms) and line.lane.valid and not line.is_baseline
         ]
-        return min(known, key=lambda line: line.lane["p50_ms"]).key if len(known) > 1 else None
+        return min(known, key=lambda line: line.lane.p50_ms or 0.0).key if len(known) > 1 else None
 
 
 def middle(values: Iterable[Any]) -> float | None:
@@ -103,13 +104,14 @@ def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
     """The spans of every line that has them."""
     rows = []
     for line in lines:
-        measured = [run["spans_ms"] for run in line.runs if run.get("spans_ms")]
+        measured = [run.spans_ms for run in line.runs if run.spans_ms]
         names = dict.fromkeys(name for spans in measured for name in spans)
         spans = {
-            name: {
-                percentile: middle((spans.get(name) or {}).get(percentile) for spans in measured)
-                for percentile in ("p50", "p95", "p99")
-            }
+            name: Span(
+                p50=middle(spans[name].p50 for spans in measured if name in spans),
+                p95=middle(spans[name].p95 for spans in measured if name in spans),
+                p99=middle(spans[name].p99 for spans in measured if name in spans),
+            )
             for name in names
         }
         if spans:
@@ -121,18 +123,18 @@ def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
     """The publish delay of every line that has it."""
     rows = []
     for line in lines:
-        delays = [run["publish_delay_ms"] for run in line.runs if run.get("publish_delay_ms")]
-        rates = [rate for rate in (run.get("achieved_rate_per_s") for run in line.runs) if is_number(rate)]
+        delays = [run.publish_delay_ms for run in line.runs if run.publish_delay_ms is not None]
+        rates = [rate for rate in (run.achieved_rate_per_s for run in line.runs) if is_number(rate)]
         if not delays and not rates:
             continue
-        greatest = [most for most in (delay.get("max") for delay in delays) if is_number(most)]
+        greatest = [most for most in (delay.max for delay in delays) if is_number(most)]
         rows.append(
             DelayRow(
                 line,
-                p50=middle(delay.get("p50") for delay in delays),
-                p99=middle(delay.get("p99") for delay in delays),
+                p50=middle(delay.p50 for delay in delays),
+                p99=middle(delay.p99 for delay in delays),
                 most=max(greatest, default=None),
-                planned_per_s=line.lane.get("rate_per_s"),
+                planned_per_s=line.lane.rate_per_s,
                 least_per_s=min(rates, default=None),
             )
         )
@@ -143,12 +145,12 @@ def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
     """Processor and memory of every line that has them."""
     rows = []
     for line in lines:
-        used = [run["resources"] for run in line.runs if run.get("resources")]
+        used = [run.resources for run in line.runs if run.resources]
         names = dict.fromkeys(name for each in used for name in each)
         processes = {
             name: (
-                middle((each.get(name) or {}).get("cpu_cores") for each in used),
-                middle((each.get(name) or {}).get("rss_mb") for each in used),
+                middle(each[name].cpu_cores for each in used if name in each),
+                middle(each[name].rss_mb for each in used if name in each),
             )
             for name in names
         }
@@ -161,26 +163,26 @@ def pause_rows(lines: Iterable[Line]) -> list[PauseRow]:
     """The pauses of every line whose batch boundaries have one."""
     rows = []
     for line in lines:
-        boundaries = [each for run in line.runs for each in run.get("boundaries") or ()]
-        pauses = [each["pause_ms"] for each in boundaries if is_number(each.get("pause_ms"))]
+        boundaries = [each for run in line.runs for each in run.boundaries]
+        pauses = [each.pause_ms for each in boundaries if is_number(each.pause_ms)]
         if pauses:
-            parts = _medians([each.get("parts_ms") or {} for each in boundaries])
-            rows.append(PauseRow(line, str(line.lane.get("work") or ""), pauses, parts, {}))
+            parts = _medians([each.parts_ms for each in boundaries])
+            rows.append(PauseRow(line, line.lane.work, pauses, parts))
     return rows
 
 
-def gap_rows(result: Mapping[str, Any], lines: Iterable[Line]) -> list[PauseRow]:
+def gap_rows(result: Result, lines: Iterable[Line]) -> list[PauseRow]:
     """The intervals of a study of batch boundaries."""
     by_key = {line.key: line for line in lines}
     return [
         PauseRow(
-            by_key.get(str(each.get("key"))),
-            str(each.get("work") or ""),
-            [pause for pause in each.get("pauses_ms") or () if is_number(pause)],
-            {name: value for name, value in (each.get("parts_ms") or {}).items() if is_number(value)},
+            by_key.get(each.key),
+            each.work,
+            [pause for pause in each.pauses_ms if is_number(pause)],
+            {name: value for name, value in each.parts_ms.items() if is_number(value)},
             each,
         )
-        for each in (result.get("gap") or {}).get("intervals") or ()
+        for each in (result.gap.intervals if result.gap is not None else ())
     ]
 
 

@@ -1,7 +1,7 @@
 """A result arranged for reading: everything that the templates need and would not say themselves."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ from tailrace.report import charts, tables
 from tailrace.report.figures import is_number, moment, plain, seconds
 from tailrace.report.headline import Headline, headline_of
 from tailrace.report.lines import Group, Line, groups_of
+from tailrace.report.result import Result
 
 MOST_CHARTS_AT_ONCE = 12
 """Beyond this many charts over time, a reader opens those that matter."""
@@ -26,19 +27,19 @@ _STUDIES = {
 class View:
     """One result."""
 
-    result: Mapping[str, Any]
+    result: Result
 
     @property
     def valid(self) -> bool:
         """Whether the result says so of itself; silence is no."""
-        return self.result.get("valid") is True
+        return self.result.valid
 
     @property
     def assurance(self) -> str:
         """What being valid rests on."""
-        runs = self.result.get("runs") or ()
-        behind = sum(run.get("fell_behind") is True for run in runs)
-        void = sum(run.get("valid") is False and run.get("fell_behind") is not True for run in runs)
+        runs = self.result.runs
+        behind = sum(run.fell_behind for run in runs)
+        void = sum(not run.valid and not run.fell_behind for run in runs)
         told = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
         told += [f"{void} of {len(runs)} are void for what is told beside them"] if void else []
         if told:
@@ -48,14 +49,13 @@ class View:
     @property
     def title(self) -> str:
         """What was done."""
-        study = str(self.result.get("study") or "bench")
-        profile = self.result.get("profile")
+        study, profile = self.result.study or "bench", self.result.profile
         return _STUDIES.get(study, study) + (f", profile {profile}" if profile else "")
 
     @property
     def setting(self) -> str:
         """The load in a sentence, as far as it is known."""
-        chosen: Mapping[str, Any] = self.result.get("settings") or {}
+        chosen = self.result.settings
         rates = {group.rate_per_s for group in self.groups}
         said: list[tuple[str, Callable[[float], str]]] = [
             ("rate_per_s", lambda value: f"{plain(value)} records/s" if len(rates) < 2 else ""),
@@ -90,7 +90,7 @@ class View:
     @property
     def merges(self) -> bool:
         """Whether some lane gave one result for several records."""
-        return any(line.lane.get("merged") for line in self.lines)
+        return any(line.lane.merged for line in self.lines)
 
     @cached_property
     def styles(self) -> list[Line]:
@@ -115,16 +115,16 @@ class View:
 
     def title_of(self, name: str) -> str:
         """A lane by its name alone."""
-        return next((str(line.lane.get("title") or name) for line in self.lines if line.lane.get("lane") == name), name)
+        return next((line.lane.title or name for line in self.lines if line.lane.lane == name), name)
 
     @cached_property
     def all_settings(self) -> dict[str, Mapping[str, Any]]:
         """Of the benchmark, of its clients, and what each lane has beyond its engine's defaults, by whose they are."""
-        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.get("settings") or {}}
-        found |= {f"the {name}": values for name, values in (self.result.get("clients") or {}).items()}
+        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
+        found |= {f"the {name}": values for name, values in self.result.clients.items()}
         for group in self.groups:
             for line in group.lines:
-                own = line.lane.get("settings") or {}
+                own = line.lane.settings
                 # A lane has the same settings in most groups; where it has others, they are listed apart.
                 name = line.label if found.get(line.label, own) == own else f"{line.label}, {group.title}"
                 found[name] = own
@@ -133,10 +133,23 @@ class View:
     @property
     def origin(self) -> dict[str, Any]:
         """Where the result itself comes from."""
-        known = {name: self.result.get(name) for name in ("tool", "commit", "study", "profile", "schema")}
-        when = {"started": moment(self.result.get("started"))} if self.result.get("started") else {}
-        took = {"took": seconds(self.result.get("took_s"))} if is_number(self.result.get("took_s")) else {}
+        result = self.result
+        known = {
+            "tool": result.tool,
+            "commit": result.commit,
+            "study": result.study,
+            "profile": result.profile,
+            "schema": result.schema,
+        }
+        when = {"started": moment(result.started)} if result.started else {}
+        took = {"took": seconds(result.took_s)} if is_number(result.took_s) else {}
         return {name: value for name, value in known.items() if value is not None} | when | took
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """What is known of the machine."""
+        known = asdict(self.result.machine) if self.result.machine is not None else {}
+        return {name: value for name, value in known.items() if value is not None}
 
     @cached_property
     def percentile_charts(self) -> list[tuple[Group, dict[str, Any]]]:
@@ -210,4 +223,4 @@ class View:
     @cached_property
     def matrix(self) -> tables.Matrix | None:
         """Lanes against works and rates, in the study that is about them."""
-        return tables.matrix_of(self.groups) if self.result.get("study") == "engines" and self.groups else None
+        return tables.matrix_of(self.groups) if self.result.study == "engines" and self.groups else None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tailrace.measure.catalogue import STUDIES
 from tailrace.measure.run import Bench, CellPlan
 from tailrace.measure.study import Study, assemble
 from tailrace.report import render_report
+from tailrace.report.result import Result, Run
 
 from ..measure.fakes import run_line
 from ..report.results import bench_result
@@ -38,15 +40,14 @@ class FakeBench:
         self.servers, self.partitions = servers, partitions
         yield Bench(servers or "b:1", {}, partitions, Path("scratch"))
 
-    def _line(self, cell: CellPlan, number: int) -> dict[str, Any]:
+    def _line(self, cell: CellPlan, number: int) -> Run:
         line = run_line(cell, P50.get(cell.lane.name, 1.0), run=number, order=number)
-        return {**line, "valid": False, "problems": ["it lied"]} if cell.lane.name == self.spoilt else line
+        return replace(line, valid=False, problems=("it lied",)) if cell.lane.name == self.spoilt else line
 
-    def run(self, study: Study, _bench: Bench, _screen: Any, out: Path) -> dict[str, Any]:
+    def run(self, study: Study, _bench: Bench, _screen: Any, out: Path) -> Result:
         self.study, self.out = study, out
         runs = [self._line(cell, number) for cell in study.cells for number in range(1, study.runs + 1)]
-        result = assemble(study, study.cells, runs, [])
-        return {**result, **study.add(result)}
+        return study.add(assemble(study, study.cells, runs, []))
 
     @property
     def cells(self) -> list[CellPlan]:
@@ -315,7 +316,7 @@ def test_a_report_is_rendered_from_the_result(capsys: Capture, tmp_path: Path) -
     assert _run(["bench", "report", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", f"report  {tmp_path / 'report.html'}\n")
-    assert (tmp_path / "report.html").read_text() == render_report(bench_result())
+    assert (tmp_path / "report.html").read_text() == render_report(Result.from_json(bench_result()))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Lanes, measurements and runs, made up: what the benchmark's parts are given where nothing was measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tailrace.measure.traffic.load import Flow, LoadReport
 from tailrace.measure.traffic.probe import Arrivals, ByFields
 from tailrace.measure.traffic.records import Events
 from tailrace.measure.works import Work
+from tailrace.report.result import LaneResult, Run
 
 MS = 1_000_000
 START = 1_763_200_000 * NS_PER_S
@@ -94,25 +95,14 @@ def measurement(arrivals: Arrivals | None = None, *, load: LoadReport | None = N
     return Measurement(**{**seen, **changed})
 
 
-def run_line(cell: CellPlan, p50_ms: float | None = 1.0, **changed: Any) -> dict[str, Any]:
+def run_line(cell: CellPlan, p50_ms: float | None = 1.0, **changed: Any) -> Run:
     """A run of a cell as the result has it, before it is numbered."""
-    percentiles = {
-        name: None if p50_ms is None else p50_ms * factor
-        for name, factor in (("p50_ms", 1), ("p95_ms", 2), ("p99_ms", 3), ("p999_ms", 4), ("max_ms", 5))
-    }
-    return {
-        "key": cell.key,
-        "lane": cell.lane.name,
-        "work": str(cell.work),
-        "rate_per_s": cell.plan.flow.rate_per_s,
-        "result": {**percentiles, "samples": 100, "lost": 0, "duplicated": 0},
-        "merged": 0,
-        "boundaries": [],
-        "kill": None,
-        "fell_behind": False,
-        "resources": {},
-        "histogram": None,
-        "valid": True,
-        "problems": [],
-        **changed,
-    }
+    figures = (None,) * 5 if p50_ms is None else tuple(p50_ms * factor for factor in (1, 2, 3, 4, 5))
+    run = Run(
+        key=cell.key,
+        lane=cell.lane.name,
+        work=str(cell.work),
+        rate_per_s=cell.plan.flow.rate_per_s,
+        result=LaneResult(*figures, samples=100),
+    )
+    return replace(run, **{name: tuple(value) if isinstance(value, list) else value for name, value in changed.items()})

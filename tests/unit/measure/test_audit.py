@@ -23,6 +23,7 @@ from tailrace.measure.schedule import NS_PER_S
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.traffic.records import event, event_maker
 from tailrace.measure.works import Work
+from tailrace.report.result import Span
 
 from .fakes import MS, RECORDS, START, arrivals_of, measurement
 
@@ -73,9 +74,9 @@ def test_spans_are_the_three_parts_of_the_way() -> None:
     made = appended(range(-50, RECORDS), after_ms=7)
     found = spans(sent, made, arrivals_of(range(RECORDS), 10.0), measurement())
     assert found == {
-        "intended to broker": {"p50": 2.0, "p95": 2.0, "p99": 2.0},
-        "broker to sink": {"p50": 5.0, "p95": 5.0, "p99": 5.0},
-        "sink to receipt": {"p50": 3.0, "p95": 3.0, "p99": 3.0},
+        "intended to broker": Span(2.0, 2.0, 2.0),
+        "broker to sink": Span(5.0, 5.0, 5.0),
+        "sink to receipt": Span(3.0, 3.0, 3.0),
     }
     assert tuple(found) == SPANS
 
@@ -97,14 +98,14 @@ def test_spans_are_about_the_measured_records_alone_and_the_first_result_of_each
     arrivals = arrivals_of([*range(-5, RECORDS), *range(RECORDS)], [*[4.0] * (RECORDS + 5), *[60.0] * RECORDS])
     found = spans(slow_before, twice, arrivals, measurement())
     assert found is not None
-    assert [found[name]["p99"] for name in SPANS] == [1.0, 1.0, 2.0]
+    assert [found[name].p99 for name in SPANS] == [1.0, 1.0, 2.0]
 
 
 def test_a_brokers_millisecond_that_began_earlier_is_no_negative_span() -> None:
     sent = appended(range(RECORDS), after_ms=-1)
     found = spans(sent, appended(range(RECORDS), after_ms=0), arrivals_of(range(RECORDS), 2.0), measurement())
     assert found is not None
-    assert found["intended to broker"]["p50"] == 0.0
+    assert found["intended to broker"].p50 == 0.0
 
 
 def test_without_records_on_both_sides_there_are_no_spans() -> None:
@@ -255,7 +256,7 @@ def test_an_audit_without_an_engine_checks_no_results(monkeypatch: pytest.Monkey
     (found,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
     assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
     assert found.spans_ms is not None
-    assert found.spans_ms["broker to sink"]["p50"] == 0.0
+    assert found.spans_ms["broker to sink"].p50 == 0.0
 
 
 def test_arrivals_are_not_changed_by_an_audit() -> None:

@@ -69,8 +69,8 @@ def test_the_boundaries_of_a_window_are_those_within_it() -> None:
     progress = [batch(number, 10.0 * number - 5) for number in range(5)]
     shuffled = np.random.default_rng(5).permutation(received((15.0, 0.2), (25.0, 0.4), seconds=40))
     found = boundaries(progress, shuffled, at_ns(10), at_ns(30))
-    assert [(each["at_s"], each["batch"]) for each in found] == [(5.0, 1), (15.0, 2)]
-    assert [each["pause_ms"] for each in found] == pytest.approx([200, 400], abs=1.1)
+    assert [(each.at_s, each.batch) for each in found] == [(5.0, 1), (15.0, 2)]
+    assert [each.pause_ms for each in found] == pytest.approx([200, 400], abs=1.1)
 
 
 def test_a_boundary_on_the_edge_belongs_to_the_window_that_begins_there() -> None:

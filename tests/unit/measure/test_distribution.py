@@ -14,6 +14,7 @@ from tailrace.measure.latency import (
     percentile_curve,
     timeline,
 )
+from tailrace.report.result import Timeline
 
 Nanoseconds = NDArray[np.int64]
 MS = 1_000_000
@@ -52,14 +53,14 @@ def test_no_samples_make_no_curve() -> None:
 def test_a_timeline_puts_each_sample_into_the_step_in_which_it_was_meant_to_be_sent() -> None:
     sent = START + ms(0, 499.999999, 500, 999, 2_000, 2_499)
     shown = timeline(sent, ms(1, 3, 10, 20, 7, 5), START, 3.0)
-    assert shown == {
-        "step_s": 0.5,
-        "start_s": 0.0,
-        "p50_ms": [1.0, 10.0, None, None, 5.0, None],
-        "p99_ms": [3.0, 20.0, None, None, 7.0, None],
-        "max_ms": [3.0, 20.0, None, None, 7.0, None],
-        "count": [2, 2, 0, 0, 2, 0],
-    }
+    assert shown == Timeline(
+        step_s=0.5,
+        start_s=0.0,
+        p50_ms=(1.0, 10.0, None, None, 5.0, None),
+        p99_ms=(3.0, 20.0, None, None, 7.0, None),
+        max_ms=(3.0, 20.0, None, None, 7.0, None),
+        count=(2, 2, 0, 0, 2, 0),
+    )
 
 
 @given(
@@ -69,9 +70,9 @@ def test_a_timeline_puts_each_sample_into_the_step_in_which_it_was_meant_to_be_s
 def test_a_timeline_counts_every_sample_of_the_window_once(offsets: list[int], step_s: float) -> None:
     sent = START + np.array(offsets, dtype=np.int64)
     shown = timeline(sent, np.ones(len(sent), dtype=np.int64) * MS, START, 10.0, step_s)
-    assert sum(shown["count"]) == len(offsets)
-    assert len(shown["count"]) == len(shown["p50_ms"]) == len(shown["max_ms"]) == int(np.ceil(10.0 / step_s))
-    for number, (count, p50) in enumerate(zip(shown["count"], shown["p50_ms"], strict=True)):
+    assert sum(shown.count) == len(offsets)
+    assert len(shown.count) == len(shown.p50_ms) == len(shown.max_ms) == int(np.ceil(10.0 / step_s))
+    for number, (count, p50) in enumerate(zip(shown.count, shown.p50_ms, strict=True)):
         inside = [at for at in offsets if at // round(step_s * S) == number]
         assert count == len(inside)
         assert (p50 is None) == (not inside)
@@ -82,7 +83,7 @@ def test_a_stall_shows_in_the_steps_that_it_delayed_and_in_no_other() -> None:
     latency = np.full(10_000, MS, dtype=np.int64)
     latency[4_000:4_500] = 300 * MS
     shown = timeline(sent, latency, START, 10.0)
-    assert [number for number, greatest in enumerate(shown["max_ms"]) if greatest == 300.0] == [8]
+    assert [number for number, greatest in enumerate(shown.max_ms) if greatest == 300.0] == [8]
 
 
 def test_a_lane_that_keeps_up_has_no_growth() -> None:

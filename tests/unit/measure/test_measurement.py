@@ -14,6 +14,7 @@ from tailrace.measure.schedule import NS_PER_S, Clock, ConstantRate
 from tailrace.measure.traffic.load import Flow, LoadReport
 from tailrace.measure.traffic.probe import Arrivals, ByFields, ByLineage, OnSnapshot, Snapshot
 from tailrace.measure.traffic.records import Events
+from tailrace.report.result import Usage
 
 from .fakes import arrivals_of, load_report
 
@@ -107,7 +108,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
         def end(self) -> dict[str, dict[str, float]]:
             made.notes.append("resources end")
-            return {"load": {"cpu_cores": 0.5}}
+            return {"load": Usage(0.5)}
 
     for name, fake in (("Probe", FakeProbe), ("Load", FakeLoad)):
         monkeypatch.setattr(fake, "scene", made, raising=False)
@@ -153,7 +154,7 @@ def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> Non
     assert (seen.first, seen.end) == (due.count_until(seen.first_ns), due.count_until(seen.end_ns))
     assert seen.end - seen.first == pytest.approx(50, abs=1)
     assert seen.first_output_s >= 0
-    assert seen.resources == {"load": {"cpu_cores": 0.5}}
+    assert seen.resources == {"load": Usage(0.5)}
 
 
 def test_a_result_of_the_burst_does_not_begin_the_window_before_the_plan(scene: Scene) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.measure import process as module
 from tailrace.measure.process import Resources, _tree
+from tailrace.report.result import Usage
 
 WaitUntil = Callable[[Callable[[], bool], str], None]
 PARENT = """
@@ -65,7 +66,7 @@ def test_cores_are_the_cpu_time_of_the_window_over_its_length(
     used.begin()
     clock[0] += 10
     found[1] = [P(1, 55.0, 90 * MIB), P(2, 8.0, 60 * MIB)]
-    assert used.end() == {"engine": {"cpu_cores": 0.6, "rss_mb": 150.0}, "probe": {"cpu_cores": 0.0, "rss_mb": 1.0}}
+    assert used.end() == {"engine": Usage(0.6, 150.0), "probe": Usage(0.0, 1.0)}
 
 
 def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_it_is_there_at_the_end(
@@ -83,7 +84,7 @@ def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_i
     clock[0] += 10
     stays.cpu_s = 52.0
     found[1] = [stays, comes]
-    assert used.end() == {"engine": {"cpu_cores": 0.65, "rss_mb": 10.0}}
+    assert used.end() == {"engine": Usage(0.65, 10.0)}
 
 
 def test_a_process_that_was_started_again_is_found_at_the_end(
@@ -94,7 +95,7 @@ def test_a_process_that_was_started_again_is_found_at_the_end(
     used = Resources({"engine": lambda: next(roots)})
     used.begin()
     clock[0] += 10
-    assert used.end() == {"engine": {"cpu_cores": 0.4, "rss_mb": 1.0}}
+    assert used.end() == {"engine": Usage(0.4, 1.0)}
 
 
 def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
@@ -120,7 +121,7 @@ def test_a_tree_that_is_gone_has_nothing(monkeypatch: pytest.MonkeyPatch, clock:
     used = Resources({"engine": lambda: 1})
     used.begin()
     clock[0] += 1
-    assert used.end() == {"engine": {"cpu_cores": 0.0, "rss_mb": 0.0}}
+    assert used.end() == {"engine": Usage(0.0, 0.0)}
 
 
 def test_a_real_tree_has_its_children_in_it(wait_until: WaitUntil) -> None:
@@ -144,5 +145,5 @@ def test_this_process_uses_what_it_uses() -> None:
     while sum(psutil.Process().cpu_times()[:2]) <= before:
         sum(range(1000))
     found = used.end()["this"]
-    assert found["cpu_cores"] > 0
-    assert found["rss_mb"] > 10
+    assert found.cpu_cores > 0
+    assert found.rss_mb > 10

@@ -16,13 +16,20 @@ from tailrace.measure import run as module
 from tailrace.measure.audit import Audit
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
 from tailrace.measure.process import KilledOnce, LaneProcess
-from tailrace.measure.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, figures, run_cells
+from tailrace.measure.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, failed_run, figures, run_cells
 from tailrace.measure.schedule import NS_PER_S
-from tailrace.measure.study import failed_run
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.works import Work
+from tailrace.report.result import (
+    Delay,
+    Kill,
+    Reason,
+    Run,
+    Span,
+    Usage,
+)
 
-from .fakes import RECORDS, START, FakeLane, arrivals_of, cell_of, load_report, measurement, run_line
+from .fakes import RECORDS, START, FakeLane, arrivals_of, cell_of, load_report, measurement
 
 WAITING = (sys.executable, "-c", "import signal; signal.pause()")
 ENGINE = FakeLane(argv=WAITING)
@@ -36,7 +43,7 @@ class Scene:
         self.topics: list[str] = []
         self.deleted: set[str] = set()
         self.seen: Measurement | Exception = measurement()
-        self.found = Audit(RECORDS, 0, 0, {"intended to broker": {"p50": 1.0}})
+        self.found = Audit(RECORDS, 0, 0, {"intended to broker": Span(p50=1.0)})
         self.engine: Any = None
         self.asked: dict[str, Any] = {}
         self.plans: list[Plan] = []
@@ -68,7 +75,7 @@ class Scene:
         self.audited = (source, sink)
         return [self.found] * len(windows)
 
-    def run(self, cell: Any) -> dict[str, Any]:
+    def run(self, cell: Any) -> Run:
         (line,) = run_cells(self.bench, [cell], lambda _: None)
         return line
 
@@ -85,7 +92,7 @@ def test_without_an_engine_there_is_one_topic(scene: Scene) -> None:
     assert scene.asked["topics"] == (topic, topic)
     assert isinstance(scene.engine, NoEngine)
     assert {name: pid() for name, pid in scene.asked["processes"].items()} == {"broker": 77}
-    assert line["valid"] is True
+    assert line.valid is True
 
 
 def test_an_engine_runs_between_fresh_topics_in_a_folder_that_is_gone_afterwards(scene: Scene) -> None:
@@ -115,7 +122,7 @@ def test_cells_of_one_engine_meet_it_in_turn_and_only_the_first_warms_it_up(scen
     assert [(plan.warmup_s, plan.flow.burst, plan.flow.rate_per_s) for plan in scene.plans] == [
         (60.0, 20_000, 200.0), (LATER_WARMUP_S, 0, 2000.0),
     ]  # fmt: skip
-    assert [(line["key"], line["rate_per_s"]) for line in lines] == [("realtime 200", 200.0), ("realtime 2000", 2000.0)]
+    assert [(line.key, line.rate_per_s) for line in lines] == [("realtime 200", 200.0), ("realtime 2000", 2000.0)]
     assert len(scene.topics) == 2, "one engine between two topics"
 
 
@@ -129,31 +136,32 @@ def test_a_measurement_that_fails_leaves_neither_process_nor_folder(scene: Scene
 
 def test_a_line_has_all_that_a_result_says_about_a_run(scene: Scene) -> None:
     line = scene.run(cell_of(ENGINE, key="realtime stateless 1000"))
-    assert {**run_line(cell_of(ENGINE))}.keys() <= line.keys()
-    assert line.keys() == failed_run(cell_of(ENGINE), MeasurementFailed("x")).keys() - {"detail"}
-    assert (line["key"], line["lane"], line["work"], line["rate_per_s"]) == (
+    assert line.to_json().keys() == failed_run(cell_of(ENGINE), MeasurementFailed("x", detail="y")).to_json().keys() - {
+        "detail"
+    }
+    assert (line.key, line.lane, line.work, line.rate_per_s) == (
         "realtime stateless 1000", "realtime", "stateless", 1000.0,
     )  # fmt: skip
-    assert line["result"]["samples"] == RECORDS
-    assert line["result"]["p50_ms"] == line["mean_ms"] == 1.0
-    assert line["spans_ms"] == scene.found.spans_ms
-    assert (line["output_checked"], line["output_wrong"], line["problems"]) == (RECORDS, 0, [])
+    assert line.result.samples == RECORDS
+    assert line.result.p50_ms == line.mean_ms == 1.0
+    assert line.spans_ms == scene.found.spans_ms
+    assert (line.output_checked, line.output_wrong, line.problems) == (RECORDS, 0, ())
 
 
 def test_what_is_lost_and_repeated_in_the_window_makes_a_run_void(scene: Scene) -> None:
     scene.seen = measurement(arrivals_of([-1, -1, *range(1, RECORDS), 5, 5]))
     line = scene.run(cell_of(ENGINE))
-    assert (line["result"]["samples"], line["result"]["lost"], line["result"]["duplicated"]) == (RECORDS - 1, 1, 2)
-    assert line["valid"] is False
-    assert len(line["problems"]) == 2
+    assert (line.result.samples, line.result.lost, line.result.duplicated) == (RECORDS - 1, 1, 2)
+    assert line.valid is False
+    assert len(line.problems) == 2
 
 
 def test_results_of_an_engine_that_merges_stand_for_several_records(scene: Scene) -> None:
     scene.seen = measurement(arrivals_of(range(0, RECORDS, 4)))
     line = scene.run(cell_of(FakeLane("microbatch", merges=True, argv=WAITING), work=Work.AGGREGATE))
     assert scene.asked["merges"] is True
-    assert (line["result"]["samples"], line["result"]["lost"], line["merged"]) == (RECORDS // 4, 0, RECORDS * 3 // 4)
-    assert line["valid"] is True
+    assert (line.result.samples, line.result.lost, line.merged) == (RECORDS // 4, 0, RECORDS * 3 // 4)
+    assert line.valid is True
 
 
 def test_merging_needs_a_work_and_an_engine_that_merge() -> None:
@@ -165,8 +173,9 @@ def test_merging_needs_a_work_and_an_engine_that_merge() -> None:
 
 def test_too_few_boundaries_are_told(scene: Scene) -> None:
     line = scene.run(cell_of(ENGINE, needs_boundaries=3))
-    assert line["boundaries"] == []
-    assert line["problems"] == ["0 batch boundaries in the window, 3 are needed to show what they cost"]
+    assert line.boundaries == ()
+    assert line.problems == ("0 batch boundaries in the window, 3 are needed to show what they cost",)
+    assert line.reasons == (Reason.TOO_FEW_BOUNDARIES,)
 
 
 def test_a_killed_engine_is_started_again_and_what_it_cost_is_told(
@@ -181,9 +190,9 @@ def test_a_killed_engine_is_started_again_and_what_it_cost_is_told(
     line = scene.run(cell_of(ENGINE, kill_after_s=1.0))
     assert isinstance(scene.engine, KilledOnce)
     assert {"lane-1.log"} <= set(scene.in_folder)
-    assert line["kill"] == {"at_s": 5.0, "silent_s": pytest.approx(2.5, abs=0.01), "replayed": 1_000}
-    assert line["valid"] is True, line["problems"]
-    assert scene.run(cell_of(ENGINE))["kill"] is None
+    assert line.kill == Kill(at_s=5.0, silent_s=pytest.approx(2.5, abs=0.01), replayed=1_000)
+    assert line.valid is True, line.problems
+    assert scene.run(cell_of(ENGINE)).kill is None
 
 
 def test_an_engine_is_killed_some_time_after_its_first_result() -> None:
@@ -217,28 +226,30 @@ def test_results_known_by_place_are_renumbered_by_what_the_load_wrote() -> None:
 
 
 def test_figures_of_a_run() -> None:
-    resources = {"engine": {"cpu_cores": 0.3, "rss_mb": 800.0}}
+    resources = {"engine": Usage(0.3, 800.0)}
     seen = measurement(load=load_report(late_ms_p99=1.23456), resources=resources, first_output_s=9.4)
     made = figures(seen, seen.arrivals.firsts(), 0.25)
-    assert made["publish_delay_ms"] == {"p50": 0.05, "p99": 1.235, "max": 3.0}
-    assert made["achieved_rate_per_s"] == 1000.0
-    assert made["resources"] == resources
-    assert (made["first_output_s"], made["lag_per_s"]) == (9.4, 0.25)
-    assert len(made["timeline"]["count"]) == 20
-    assert sum(made["timeline"]["count"]) == RECORDS
-    assert dict(made["percentiles"])[99.9] == 1.0
-    assert HdrHistogram.decode(made["histogram"]).get_total_count() == RECORDS
+    assert made.publish_delay_ms == Delay(0.05, 1.235, 3.0)
+    assert made.achieved_rate_per_s == 1000.0
+    assert made.resources == resources
+    assert (made.first_output_s, made.lag_per_s) == (9.4, 0.25)
+    assert made.timeline is not None
+    assert len(made.timeline.count) == 20
+    assert sum(made.timeline.count) == RECORDS
+    assert dict(made.percentiles)[99.9] == 1.0
+    assert HdrHistogram.decode(made.histogram).get_total_count() == RECORDS
 
 
 @pytest.mark.parametrize(("took_s", "rate"), [(9.0, 1.0), (20.0, 0.5)])
 def test_a_low_rate_is_told_as_what_it_is(took_s: float, rate: float) -> None:
     """Ten records in ten seconds are nine seconds apart, from the first to the last."""
     seen = measurement(arrivals_of(range(10)), end=10, load=load_report(measured=10, took_s=took_s))
-    assert figures(seen, seen.arrivals, 0.0)["achieved_rate_per_s"] == rate
+    assert figures(seen, seen.arrivals, 0.0).achieved_rate_per_s == rate
 
 
 def test_figures_of_a_run_in_which_nothing_came_out() -> None:
     seen = measurement(arrivals_of([]))
     made = figures(seen, seen.arrivals, 0.0)
-    assert (made["mean_ms"], made["percentiles"]) == (None, [])
-    assert set(made["timeline"]["p50_ms"]) == {None}
+    assert (made.mean_ms, made.percentiles) == (None, ())
+    assert made.timeline is not None
+    assert set(made.timeline.p50_ms) == {None}

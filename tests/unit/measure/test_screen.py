@@ -1,6 +1,5 @@
 import io
 import time
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -8,12 +7,10 @@ from rich.console import Console
 from tailrace.measure.measurement import Moment
 from tailrace.measure.screen import Screen, closing_table, ms
 from tailrace.measure.traffic.probe import Snapshot
+from tailrace.report.result import LaneResult
 
 NOW = Snapshot(5000, 1000, 0.712, 1.5, 12.34, ready=True)
-FIGURES: dict[str, Any] = {
-    "p50_ms": 0.712, "p95_ms": 12.34, "p99_ms": 1234.5, "p999_ms": None, "max_ms": 2000.0, "samples": 120_000,
-    "lost": 0, "duplicated": 3,
-}  # fmt: skip
+FIGURES = LaneResult(0.712, 12.34, 1234.5, None, 2000.0, samples=120_000, lost=0, duplicated=3)
 
 
 def plain() -> tuple[Screen, io.StringIO]:

@@ -23,19 +23,33 @@ from tailrace.measure.studies import (
 )
 from tailrace.measure.study import Study, groups_of
 from tailrace.measure.works import Work
+from tailrace.report.result import (
+    Boundary,
+    Gap,
+    GapInterval,
+    Kill,
+    Ladder,
+    LaneResult,
+    Rates,
+    Reason,
+    Result,
+    Run,
+    SweepPoint,
+    Usage,
+)
 
 from .fakes import run_line
 
 OPTIONS = options_of("article", {})
 
 
-def line(cell: CellPlan, **changed: Any) -> dict[str, Any]:
+def line(cell: CellPlan, **changed: Any) -> Run:
     return run_line(cell, **changed)
 
 
-def with_p99(cell: CellPlan, p99: float | None, **changed: Any) -> dict[str, Any]:
-    made = line(cell, **changed)
-    return {**made, "result": {**made["result"], "p99_ms": p99, "max_ms": p99 and 3 * p99}}
+def with_p99(cell: CellPlan, p99: float | None, **changed: Any) -> Run:
+    run = line(cell, **changed)
+    return replace(run, result=replace(run.result, p99_ms=p99, max_ms=p99 and 3 * p99))
 
 
 ALL = {
@@ -86,14 +100,12 @@ def test_a_sweep_has_micro_batch_at_every_interval_beside_the_others() -> None:
     batches = study.cells[3:]
     assert [cell.trigger_every_ms for cell in batches] == [0, 50, 1000]
     assert [cell.title.rpartition(", ")[2] for cell in batches] == ["0ms", "50ms", "1000ms"]
-    assert study.add({}) == {
-        "sweep": [
-            {"trigger_ms": 0, "key": "microbatch 0 ms"},
-            {"trigger_ms": 50, "key": "microbatch 50 ms"},
-            {"trigger_ms": 1000, "key": "microbatch 1000 ms"},
-        ]
-    }
-    assert {cell.key for cell in batches} == {each["key"] for each in study.add({})["sweep"]}
+    assert study.add(Result()).sweep == (
+        SweepPoint(0, "microbatch 0 ms"),
+        SweepPoint(50, "microbatch 50 ms"),
+        SweepPoint(1000, "microbatch 1000 ms"),
+    )
+    assert {cell.key for cell in batches} == {each.key for each in study.add(Result()).sweep or ()}
 
 
 def test_engines_are_measured_at_every_work_that_they_can_do_and_every_rate() -> None:
@@ -122,23 +134,23 @@ def test_results_that_are_held_back_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problems", "cores", "is_one"),
+    ("reasons", "cores", "is_one"),
     [
         ([], 1.0, False),
-        (["the lane fell behind: latency grew by 900 ms"], 0.1, True),
-        (["the load missed its plan: late"], 0.95, True),
-        (["the load missed its plan: late"], 0.5, False),
-        (["the load missed its plan: late", "the lane fell behind: by far"], 0.95, True),
-        (["the lane fell behind: by far", "3 of 10 records never came out"], 0.95, False),
+        ([Reason.FELL_BEHIND], 0.1, True),
+        ([Reason.LATE_LOAD], 0.95, True),
+        ([Reason.LATE_LOAD], 0.5, False),
+        ([Reason.LATE_LOAD, Reason.FELL_BEHIND], 0.95, True),
+        ([Reason.FELL_BEHIND, Reason.LOST_RECORDS], 0.95, False),
     ],
 )
 def test_a_lane_that_cannot_keep_up_is_a_finding_and_all_else_a_fault(
-    problems: list[str], cores: float, is_one: bool, monkeypatch: pytest.MonkeyPatch
+    reasons: list[Reason], cores: float, is_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     (cell,) = engines_study(OPTIONS, (Work.STATELESS,), (200.0,), ("realtime",)).cells
-    used = {"engine": {"cpu_cores": cores}, "broker": {"cpu_cores": cores}}
-    assert is_finding(line(cell, problems=problems, valid=not problems, resources=used)) is is_one
+    used = {"engine": Usage(cores), "broker": Usage(cores)}
+    assert is_finding(line(cell, reasons=reasons, valid=not reasons, resources=used)) is is_one
 
 
 def test_engines_may_be_chosen() -> None:
@@ -146,17 +158,22 @@ def test_engines_may_be_chosen() -> None:
     assert [cell.lane.name for cell in study.cells] == ["floor", "microbatch"]
 
 
-def climb(study: Study, runs: list[dict[str, Any]], p99: Any) -> list[str]:
+def rates_of(result: Result) -> Rates:
+    assert result.rates is not None
+    return result.rates
+
+
+def climb(study: Study, runs: list[Run], p99: Any) -> list[str]:
     """Measure up the ladder as a study would: what it skips is not measured."""
     for cell in study.cells:
         if not study.skips(cell, runs):
             runs.append(with_p99(cell, p99(cell)))
-    return [run["key"] for run in runs]
+    return [run.key for run in runs]
 
 
 def test_a_lane_climbs_until_it_cannot_keep_up() -> None:
     study = rates_study(BenchOptions(lanes=("realtime", "microbatch", "floor")), (1000, 10, 8000, 4000), 100.0)
-    runs: list[dict[str, Any]] = []
+    runs: list[Run] = []
 
     def p99(cell: CellPlan) -> float:
         return 500.0 if cell.plan.flow.rate_per_s > (10 if cell.lane.name == "microbatch" else 1000) else 5.0
@@ -164,13 +181,13 @@ def test_a_lane_climbs_until_it_cannot_keep_up() -> None:
     assert climb(study, runs, p99) == [
         "realtime 10/s", "microbatch 10/s", "realtime 1000/s", "microbatch 1000/s", "realtime 4000/s",
     ]  # fmt: skip
-    found = study.add({"runs": runs})["rates"]
-    assert found["bound_ms"] == 100.0
-    assert found["lanes"]["realtime"]["highest_per_s"] == 1000
-    assert found["lanes"]["microbatch"]["highest_per_s"] == 10
-    assert [rung["sustained"] for rung in found["lanes"]["realtime"]["ladder"]] == [True, True, False]
-    assert found["lanes"]["realtime"]["ladder"][-1]["why"] == "p99 500.0 ms"
-    assert study.tolerates({"problems": ["too fast"]}), "the top of a ladder is no fault of the study"
+    found = rates_of(study.add(Result(runs=tuple(runs))))
+    assert found.bound_ms == 100.0
+    assert found.lanes["realtime"].highest_per_s == 1000
+    assert found.lanes["microbatch"].highest_per_s == 10
+    assert [rung.sustained for rung in found.lanes["realtime"].ladder] == [True, True, False]
+    assert found.lanes["realtime"].ladder[-1].why == "p99 500.0 ms"
+    assert study.tolerates(Run(problems=("too fast",))), "the top of a ladder is no fault of the study"
     assert "was too much already" in study.skips(study.cells[-1], runs)
 
 
@@ -178,13 +195,13 @@ def test_one_run_of_several_that_failed_is_enough() -> None:
     study = rates_study(BenchOptions(lanes=("realtime",)), (10, 20))
     one, other = study.cells
     runs = [with_p99(one, 5.0), with_p99(other, 5.0), with_p99(other, 900.0)]
-    assert study.add({"runs": runs})["rates"]["lanes"]["realtime"]["highest_per_s"] == 10
+    assert rates_of(study.add(Result(runs=tuple(runs)))).lanes["realtime"].highest_per_s == 10
 
 
 def test_a_lane_that_sustains_nothing_has_no_highest_rate() -> None:
     study = rates_study(BenchOptions(lanes=("realtime",)), (10,))
-    assert study.add({"runs": [with_p99(study.cells[0], 900.0)]})["rates"]["lanes"]["realtime"]["highest_per_s"] is None
-    assert study.add({"runs": []})["rates"]["lanes"]["realtime"] == {"highest_per_s": None, "ladder": []}
+    assert rates_of(study.add(Result(runs=(with_p99(study.cells[0], 900.0),)))).lanes["realtime"].highest_per_s is None
+    assert rates_of(study.add(Result(runs=()))).lanes["realtime"] == Ladder()
 
 
 def test_why_a_rate_is_not_sustained() -> None:
@@ -193,13 +210,12 @@ def test_why_a_rate_is_not_sustained() -> None:
     assert why_not(with_p99(cell, 101.0), 100.0) == "p99 101.0 ms"
     assert why_not(with_p99(cell, 5.0, problems=["2 records never came out"]), 100.0) == "2 records never came out"
     assert why_not(with_p99(cell, None), 100.0) == "nothing came out"
-    few = line(cell)
-    few["result"] |= {"p99_ms": None, "max_ms": 7.0}
+    few = replace(line(cell), result=LaneResult(max_ms=7.0))
     assert why_not(few, 100.0) == "", "too few records for a percentile: the longest wait counts"
 
 
-def boundary(pause_ms: float | None, **parts: float) -> dict[str, Any]:
-    return {"at_s": 1.0, "batch": 1, "pause_ms": pause_ms, "parts_ms": parts}
+def boundary(pause_ms: float | None, **parts: float) -> Boundary:
+    return Boundary(1.0, 1, pause_ms, parts)
 
 
 def find(cells: Sequence[CellPlan], key: str) -> CellPlan:
@@ -226,25 +242,23 @@ def test_the_gap_is_told_by_interval_with_its_parts_and_what_a_kill_cost() -> No
     plain = find(study.cells, "realtime stateless 5s")
     killed = find(study.cells, "realtime stateless 5s killed")
     held = [boundary(100.0, planning=10), boundary(300.0, planning=30, offsets=2), boundary(None), boundary(200.0)]
-    kill = {"at_s": 3.0, "silent_s": 6.5, "replayed": 4200}
+    kill = Kill(at_s=3.0, silent_s=6.5, replayed=4200)
     runs = [line(plain, boundaries=held), line(killed, kill=kill, boundaries=[boundary(9000.0)])]
-    assert study.add({"runs": runs}) == {
-        "gap": {
-            "intervals": [
-                {
-                    "work": "stateless",
-                    "checkpoint_every_s": 5,
-                    "key": "realtime stateless 5s",
-                    "pauses_ms": [100.0, 300.0, 200.0],
-                    "parts_ms": {"planning": 20, "offsets": 2},
-                    "overhead_percent": 4.0,
-                    "replay_records": 4200,
-                    "replay_bound_records": 5000,
-                    "recovery_s": 6.5,
-                }
-            ]
-        }
-    }, "the pause of a kill is none of a boundary's, and an interval that showed none is left out"
+    assert study.add(Result(runs=tuple(runs))).gap == Gap(
+        (
+            GapInterval(
+                work="stateless",
+                checkpoint_every_s=5,
+                key="realtime stateless 5s",
+                pauses_ms=(100.0, 300.0, 200.0),
+                parts_ms={"planning": 20, "offsets": 2},
+                overhead_percent=4.0,
+                replay_records=4200,
+                replay_bound_records=5000,
+                recovery_s=6.5,
+            ),
+        )
+    ), "the pause of a kill is none of a boundary's, and an interval that showed none is left out"
 
 
 def test_every_lane_is_in_some_study() -> None:

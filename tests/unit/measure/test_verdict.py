@@ -21,7 +21,8 @@ def told(seen: Measurement, found: Audit = CLEAN, *, held: int = 0, checks: Chec
     firsts = measured.firsts()
     result = lane_result(firsts.latency_ns, expected=seen.end - seen.first, duplicated=len(measured) - len(firsts))
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
-    return problems(seen, result, found, growth, held, checks or Checks())
+    reported = problems(seen, result, found, growth, held, checks or Checks())
+    return [problem.text for problem in reported]
 
 
 def test_a_clean_run_is_valid() -> None:
