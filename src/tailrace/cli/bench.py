@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Group(TyperGroup):
-    """A first word that names no study is a pipeline."""
+    """Treat a first word that is not a command as a pipeline."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Which command the words are for."""
+        """Return the command of the arguments."""
         return super().resolve_command(ctx, args if args[0] in self.commands else ["pipeline", *args])
 
 
@@ -35,21 +35,21 @@ app = typer.Typer(
 
 Rate = Annotated[float | None, typer.Option(help="Events per second.", min=1)]
 Seconds = Annotated[float | None, typer.Option(help="Measured seconds per run.", min=2)]
-Warmup = Annotated[float | None, typer.Option(help="Seconds before that which do not count.", min=0)]
+Warmup = Annotated[float | None, typer.Option(help="Warm-up seconds before the window.", min=0)]
 Payload = Annotated[int | None, typer.Option(help="Bytes of each event.")]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of each topic.", min=1)]
 CheckpointEvery = Annotated[
-    str | None, typer.Option(help="Real time: how often progress is saved. Records never wait for it.")
+    str | None, typer.Option(help="Real time: the checkpoint interval. Records never wait for it.")
 ]
-TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: how often a batch starts.")]
-Runs = Annotated[int | None, typer.Option(help="How often every lane is measured.", min=1)]
+TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: the trigger interval.")]
+Runs = Annotated[int | None, typer.Option(help="Runs of every lane.", min=1)]
 Shape = Annotated[str | None, typer.Option(help="The load over time: constant, poisson, burst or step.")]
 Work = Annotated[str | None, typer.Option(help="stateless, aggregate, python, window, dedupe or join.")]
-Lanes = Annotated[str | None, typer.Option(help="Which lanes, with commas between them; --list-lanes shows all.")]
-Burst = Annotated[int | None, typer.Option(help="Events at once before the plan, to warm up.", min=0)]
+Lanes = Annotated[str | None, typer.Option(help="Lanes, separated by commas; --list-lanes shows all.")]
+Burst = Annotated[int | None, typer.Option(help="Events sent at once before the warm-up.", min=0)]
 ProfileName = Annotated[str, typer.Option("--profile", help="quick, article or full.")]
 Out = Annotated[Path | None, typer.Option(help="The folder for result.json, report.html and the histograms.")]
-Servers = Annotated[str | None, typer.Option(help="A broker of yours; one of its own by default.")]
+Servers = Annotated[str | None, typer.Option(help="Your broker; by default the benchmark starts its own.")]
 
 
 @app.callback()
@@ -77,10 +77,10 @@ def bench(
 ) -> None:
     """Measure lanes side by side: Kafka alone, micro-batch at 500 ms and real time by default.
 
-    Ends with 0 where the figures are valid, 1 where a run is void, 2 where it could not be carried out.
+    Exit code 0 if the figures are valid, 1 if a run is void, 2 if the benchmark could not run.
     """
     if context.invoked_subcommand is not None:
-        # The options before a study's name are the study's, too.
+        # Options before the name of a study apply to the study, too.
         context.obj = _given(locals())
         _require_after(context, "profile", "out", "bootstrap_servers", "list_lanes", "json")
         return
@@ -111,7 +111,7 @@ _CHOICES = (
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """What the user chose; the rest stays as the profile or the study has it."""
+    """Return the options that the user set."""
     chosen = {name: values[name] for name in _CHOICES if values.get(name) is not None}
     if "lanes" in chosen:
         chosen["lanes"] = tuple(name.strip() for name in chosen["lanes"].split(",") if name.strip())
@@ -119,20 +119,20 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """What the user chose before a study's name or after it; a default of the study gives way to both."""
+    """Return the options that the user set before or after a study's name, over the defaults of the study."""
     own = _given(values)
     defaults = {name: value for name, value in own.items() if not _is_given(context, name)}
     return {**defaults, **context.obj, **{name: value for name, value in own.items() if name not in defaults}}
 
 
 def _require_after(context: typer.Context, *names: str) -> None:
-    """Refuse options that a study would not see."""
+    """Refuse options that do not reach the study."""
     from tailrace.errors import OptionRefused
 
     for name in names:
         if _is_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            fix = "a study has no profile" if name == "profile" else f"put {option} after it, if it has this option"
+            fix = "leave it out: a study has no profile" if name == "profile" else f"put {option} after it"
             raise OptionRefused(f"{option} stands before the study or pipeline", fix=fix)
 
 
@@ -173,7 +173,7 @@ def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str
 
 
 def _print_figures(result: "Result", screen: "Console") -> None:
-    """A table for the lanes that can be compared, and how they do; one after the other where there are several."""
+    """Print a table and the ratios for each group of lanes that can be compared."""
     from tailrace.measure.screen import closing_table
     from tailrace.report.lines import groups_of
 
@@ -219,7 +219,7 @@ def sweep(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Latency against the micro-batch trigger interval: where smaller batches stop helping."""
+    """Measure latency against the trigger interval of micro-batch."""
     from tailrace.measure.options import options_of
     from tailrace.measure.studies import sweep_study
 
@@ -232,8 +232,8 @@ def sweep(
 def engines(
     context: typer.Context,
     *,
-    works: Annotated[str, typer.Option(help="Works, with commas between them.")] = "stateless,aggregate,python",
-    rates: Annotated[str, typer.Option(help="Rates, with commas between them.")] = "200,2000,8000",
+    works: Annotated[str, typer.Option(help="Works, separated by commas.")] = "stateless,aggregate,python",
+    rates: Annotated[str, typer.Option(help="Rates, separated by commas.")] = "200,2000,8000",
     lanes: Lanes = None,
     seconds: Seconds = 20,
     warmup: Warmup = 15,
@@ -244,7 +244,7 @@ def engines(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Flink, PyFlink, Kafka Streams and Quix Streams at the same work, each by default and tuned."""
+    """Measure Flink, PyFlink, Kafka Streams and Quix Streams at the same work, by default and tuned."""
     from tailrace.errors import OptionRefused
     from tailrace.measure.options import options_of
     from tailrace.measure.studies import engines_study
@@ -256,7 +256,7 @@ def engines(
     try:
         kinds = tuple(Kind(word.strip()) for word in works.split(","))
     except ValueError:
-        raise OptionRefused(f"--works {works} is not known", fix=f"some of: {', '.join(Kind)}") from None
+        raise OptionRefused(f"--works {works} is not known", fix=f"use one or more of: {', '.join(Kind)}") from None
     per_second = tuple(float(number) for number in _whole_numbers(rates, "--rates"))
     _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
 
@@ -265,7 +265,7 @@ def engines(
 def rates(
     context: typer.Context,
     *,
-    ladder: Annotated[str, typer.Option(help="Rates, with commas between them.")] = (
+    ladder: Annotated[str, typer.Option(help="Rates, separated by commas.")] = (
         "10,100,500,1000,2000,4000,8000,12000,16000,24000"
     ),
     bound: Annotated[float, typer.Option(help="The 99th percentile must be below so many milliseconds.", min=1)] = 100,
@@ -293,7 +293,7 @@ def gap(
     context: typer.Context,
     *,
     intervals: Annotated[str, typer.Option(help="Checkpoint intervals in seconds.")] = "5,10,30",
-    kills: Annotated[bool, typer.Option(help="Whether to kill the engine, too, and see what is replayed.")] = True,
+    kills: Annotated[bool, typer.Option(help="Also kill the engine and count what it replays.")] = True,
     rate: Rate = 1000,
     seconds: Seconds = 30,
     warmup: Warmup = 20,
@@ -303,7 +303,7 @@ def gap(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """What a checkpoint costs in real time, part by part, and what its interval means after a crash."""
+    """Measure what a checkpoint costs in real time, part by part, and what a crash replays."""
     from tailrace.measure.options import options_of
     from tailrace.measure.studies import gap_study
 
@@ -347,7 +347,7 @@ def lineage(
     *,
     rounds: Annotated[int, typer.Option(help="How often both lanes are measured.", min=1)] = 4,
     seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
-    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 10,
+    warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 10,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
     out: Out = None,
     verbose: Verbose = False,
@@ -406,9 +406,9 @@ def pipeline(
     spec: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
     generator: Annotated[
-        str | None, typer.Option(help="FILE:FUNCTION that makes the records: function(0), function(1), ...")
+        str | None, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
     ] = None,
-    replay: Annotated[str | None, typer.Option(help="A topic whose records are sent again.")] = None,
+    replay: Annotated[str | None, typer.Option(help="A topic whose records to send again.")] = None,
     replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
     replay_limit: Annotated[int, typer.Option(help="How many of its records.", min=1)] = 100_000,
     rate: Rate = None,
@@ -426,7 +426,7 @@ def pipeline(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """A pipeline of yours, in both modes, on records that you name."""
+    """Measure your pipeline in both modes, on your records."""
     import tempfile
 
     from tailrace.errors import OptionRefused
@@ -436,8 +436,8 @@ def pipeline(
 
     if (generator is None) == (replay is None):
         raise OptionRefused(
-            "the benchmark does not know what to send",
-            fix="--generator FILE:FUNCTION, or --replay TOPIC; one of the two",
+            "no records to send are named",
+            fix="use --generator FILE:FUNCTION or --replay TOPIC, one of the two",
         )
     options = options_of("article", _chosen(context, locals()))
     with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:
@@ -458,5 +458,5 @@ def _whole_numbers(text: str, what: str, least: int = 1) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < least:
-        raise OptionRefused(f"{what} {text} is no list of numbers", fix=f"as in {what} 100,200,500")
+        raise OptionRefused(f"{what} {text} is not a list of numbers", fix=f"use whole numbers: {what} 100,200,500")
     return numbers

@@ -27,7 +27,7 @@ PARTITIONS = 2
 
 @dataclass(frozen=True)
 class LineageOptions:
-    """What a user may change."""
+    """The options of the study."""
 
     rounds: int = 4
     seconds: float = 20

@@ -1,4 +1,4 @@
-"""The demo from start to end."""
+"""Run the demo."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What a user may change."""
+    """The options of the demo."""
 
     seconds: float = 25.0
     warmup_s: float = 15.0
@@ -32,13 +32,13 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
-    """Run all lanes and return their results, in the order they are shown in.
+    """Run all lanes and return their results, in the order of the table.
 
-    The real-time lane comes before the micro-batch one, so a warm JVM is to the advantage of micro-batch.
+    The real-time lane runs first, so a warm JVM helps micro-batch.
     """
     pipeline = load_pipeline(str(PIPELINE_FILE))
     results: dict[str, LaneResult] = {}
-    # Refused now rather than after a minute of measuring.
+    # Refuse wrong options now, not after a minute of measuring.
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     screen.say("Starting a Kafka broker of its own ...")
@@ -56,7 +56,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
             master=f"local[{max(options.partitions, 2)}]",
             conf={"spark.ui.enabled": "false"},
             announce=screen.say,
-            archives=False,  # not beside what is measured
+            archives=False,  # writing them would slow down what is measured
         )
         lend_context()
         try:

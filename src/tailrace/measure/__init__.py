@@ -1,1 +1,1 @@
-"""``tailrace bench``: one load, one probe, any engine between them."""
+"""The benchmark, ``tailrace bench``: one load, one probe, and any engine between them."""

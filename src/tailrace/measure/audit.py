@@ -1,6 +1,6 @@
-"""What both topics say after a run: when each record was appended, and whether every result is right.
+"""Read both topics after a run: when the broker appended each record, and whether every result is right.
 
-This is done after the measurement, so that the probe has nothing to do but to note times.
+It runs after the measurement, so that the probe only records times.
 """
 
 import json
@@ -32,18 +32,18 @@ SPANS = ("intended to broker", "broker to sink", "sink to receipt")
 
 @dataclass(frozen=True)
 class Appended:
-    """The records of a topic that the load or an engine wrote."""
+    """The records of a topic."""
 
     numbers: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
     appended_ms: NDArray[np.int64]
-    """The broker's own clock when it took the record; whole milliseconds."""
+    """The broker's clock when it appended the record, in whole milliseconds."""
     values: Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found."""
+    """The checks of a run."""
 
     checked: int
     wrong: int
@@ -53,7 +53,7 @@ class Audit:
 
 
 def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
-    """Read both topics and compare them with the plan; what each window of the run is told differs in its spans."""
+    """Read both topics and compare them with the plan. The windows of a run differ in their spans."""
     sent = read_appended(client, source)
     made = read_appended(client, sink) if sink != source else sent
     wrong = count_wrong(work, made.values, sent.numbers.tolist()) if sink != source else 0
@@ -62,7 +62,7 @@ def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Seq
 
 
 def count_strangers(made: Appended, sent: Appended) -> int:
-    """Results whose number or intended send time is none of this run's."""
+    """Count the results whose number or intended send time does not belong to this run."""
     order = np.argsort(sent.numbers, kind="stable")
     numbers, times = sent.numbers[order], sent.sent_ns[order]
     if not len(numbers):
@@ -73,7 +73,7 @@ def count_strangers(made: Appended, sent: Appended) -> int:
 
 
 def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement) -> dict[str, Span] | None:
-    """Where the time went, for the measured records: the two append times are the broker's, in milliseconds."""
+    """Split the latency of the measured records at the two append times of the broker."""
     received = arrivals.within(seen.first, seen.end).firsts()
     if not len(received):
         return None
@@ -89,13 +89,13 @@ def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement)
 
 
 def _figures(part_ns: NDArray[np.int64]) -> Span:
-    # A broker's millisecond begins before what it stamps, so a span may come out below zero by less than one.
+    # The broker rounds down to a millisecond, so a span can be below zero by less than one.
     ordered = np.sort(np.maximum(part_ns, 0))
     return Span(percentile_ms(ordered, 50.0), percentile_ms(ordered, 95.0), percentile_ms(ordered, 99.0))
 
 
 def _look_up(wanted: NDArray[np.int64], numbers: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The value of each wanted number, 0 where it is not there; of several the first."""
+    """Return the first value of each wanted number, or 0 if it has none."""
     unique, first = np.unique(numbers, return_index=True)
     if not len(unique):
         return np.zeros(len(wanted), dtype=np.int64)
@@ -104,7 +104,7 @@ def _look_up(wanted: NDArray[np.int64], numbers: NDArray[np.int64], values: NDAr
 
 
 def read_appended(client: ClientConfig, topic: str) -> Appended:
-    """Read a topic from its start to its present end."""
+    """Read a topic from its start to its current end."""
     numbers, sent_ns, appended_ms = [], [], []
     values = []
     for message in read_all(client, topic):
@@ -118,7 +118,7 @@ def read_appended(client: ClientConfig, topic: str) -> Appended:
 
 
 def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
-    """By place in the topic: the number and the intended send time that the load wrote into each record's headers."""
+    """Return the number and intended send time in each record's headers, by its place in the topic."""
     found = {}
     for message in read_all(client, topic):
         headers = dict(message.headers() or ())
@@ -130,7 +130,7 @@ def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
-    """Every record that is in a topic now."""
+    """Yield every record that is in a topic now."""
     ends = log_ends(client, partition_counts(client, [topic]))[topic]
     left = {int(partition): end for partition, end in ends.items() if end > 0}
     consumer = Consumer({**client, "group.id": "tailrace-audit", "enable.auto.commit": False, "log_level": 0})
@@ -138,7 +138,7 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         heard = time.monotonic()
         while left:
-            # It waits for all of them or the whole time, so both are small.
+            # consume() waits for all of them or the whole time, so both are small.
             messages = consumer.consume(_AT_ONCE, _WAIT_S)
             if messages:
                 heard = time.monotonic()

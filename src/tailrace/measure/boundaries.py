@@ -1,4 +1,4 @@
-"""The boundaries between real-time batches: when they were, how long nothing came out, and where the time went."""
+"""The boundaries between real-time batches: their time, the pause in the output, and its parts."""
 
 import itertools
 import json
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from tailrace.report.result import Boundary
 
 _AROUND_NS = 2_000_000_000
-"""How far from a boundary a pause may be that belongs to it."""
+"""A pause within this distance belongs to a boundary."""
 
 Batch = dict[str, Any]
-"""A batch's progress as Spark reports it; ``tasks``, where it is known, says when its tasks started and ended."""
+"""A batch's progress as Spark reports it; ``tasks``, if known, has the start and end of its tasks."""
 
 
 def read_progress(events: Path) -> list[Batch]:
-    """The batches that a lane noted."""
+    """Read the batches that a lane reported."""
     if not events.exists():
         return []
     whole, _, _half_written = events.read_text().rpartition("\n")
@@ -27,10 +27,10 @@ def read_progress(events: Path) -> list[Batch]:
 
 
 def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: int, end_ns: int) -> list[Boundary]:
-    """The boundaries within a window: seconds from its start, the pause a consumer saw, and Spark's own figures."""
+    """Return the boundaries in a window, with the pause that a consumer saw and its parts."""
     ordered = np.sort(received_ns)
     found = []
-    # A batch reports itself when it is over, so the last boundary of a window may lack the batch after it.
+    # Spark reports a batch at its end, so the batch after the last boundary may be missing.
     for batch, following in itertools.zip_longest(progress, progress[1:]):
         at_ns = batch_end_ns(batch)
         if first_ns <= at_ns < end_ns:
@@ -46,18 +46,18 @@ def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: 
 
 
 def batch_start_ms(batch: Batch) -> float:
-    """When a batch began."""
+    """Return when a batch began."""
     return datetime.fromisoformat(batch["timestamp"].replace("Z", "+00:00")).timestamp() * 1000
 
 
 def batch_end_ns(batch: Batch) -> int:
-    """When a batch was over."""
+    """Return when a batch ended."""
     return round((batch_start_ms(batch) + _took(batch, "triggerExecution")) * 1e6)
 
 
 def pause_ms(ordered_ns: NDArray[np.int64], at_ns: int) -> float | None:
-    """The longest time without a record around a boundary, as a consumer saw it."""
-    # With the record on either side: a pause that reaches out of this time counts in full.
+    """Return the longest time without a record around a boundary, as a consumer saw it."""
+    # With the record on either side, so that a pause across the edge counts in full.
     begin = max(int(np.searchsorted(ordered_ns, at_ns - _AROUND_NS)) - 1, 0)
     end = int(np.searchsorted(ordered_ns, at_ns + _AROUND_NS, side="right")) + 1
     near = ordered_ns[begin:end]
@@ -67,7 +67,7 @@ def pause_ms(ordered_ns: NDArray[np.int64], at_ns: int) -> float | None:
 
 
 def parts_ms(batch: Batch, following: Batch | None) -> dict[str, float]:
-    """Where the time between two batches went, by what Spark says of the end of one and the start of the other."""
+    """Return the parts of the time between two batches, by Spark's progress reports."""
     parts = {"log writes": _took(batch, "walCommit") + _took(batch, "commitOffsets")}
     state = batch.get("stateOperators") or []
     if state:

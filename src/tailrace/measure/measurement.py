@@ -20,15 +20,15 @@ _SETTLE_S = 3.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What every lane of a benchmark has in common.
+    """The load and the window of a measurement.
 
     Attributes:
         flow: What is sent, and when.
-        seconds: How long is measured.
-        warmup_s: How long before that does not count, from the first record that came out.
-        known_by: How a result is traced to the record that caused it.
-        drain_s: How long to wait for records that are still on their way.
-        held_s: How long the engine holds results back by its own settings.
+        seconds: The length of the window.
+        warmup_s: Seconds from the first result to the window.
+        known_by: How to find the record that caused a result.
+        drain_s: How long to wait for records that have not come out yet.
+        held_s: How long the engine holds results by its own settings.
     """
 
     flow: Flow
@@ -41,7 +41,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a measurement is, for whoever shows it."""
+    """The progress of a measurement."""
 
     phase: str
     """``start``, ``warm-up``, ``measure`` or ``drain``."""
@@ -54,33 +54,33 @@ Show = Callable[[Moment], None]
 
 
 class Engine(Protocol):
-    """What is measured, as far as a measurement has to know."""
+    """The engine that is measured."""
 
     def require_running(self) -> None:
-        """Raise if it has ended."""
+        """Raise an error if it has ended."""
 
 
 class NoEngine:
-    """Nothing between producer and consumer."""
+    """No engine between producer and consumer."""
 
     def require_running(self) -> None:
-        """There is nothing that could end."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was seen.
+    """The samples of one window.
 
     Attributes:
         first: The first measured record.
-        end: The one after the last measured record.
+        end: The record after the last measured one.
         first_ns: When the measured window begins.
         end_ns: When it ends.
-        began_ns: When the measurement began: no record of it was sent before.
-        arrivals: Everything that came out, also before the window.
-        load: How the load kept to its plan.
+        began_ns: When the measurement began.
+        arrivals: Every result, also from before the window.
+        load: How well the load kept to its plan.
         resources: CPU and memory by process tree, over the window.
-        first_output_s: How long after the start the first record came out.
+        first_output_s: Seconds from the start to the first result.
     """
 
     first: int
@@ -105,18 +105,18 @@ def measure(
     processes: Mapping[str, Callable[[], int]] | None = None,
     merges: bool = False,
 ) -> list[Measurement]:
-    """Send from the first plan's start, wait for the first results, warm up, then measure by intended send time.
+    """Send, wait for the first result, warm up, then measure by intended send time.
 
-    Each further plan has a load of its own, right after the one before, into an engine that already runs.
+    Each further plan has its own load, right after the one before, into the running engine.
 
     Args:
         plans: The loads and their windows.
-        client: Settings of our own clients.
-        topics: The engine's source and sink, which are one topic where there is no engine.
-        engine: What is between them; it runs already, or is starting.
-        show: Told where the measurement is, twice a second.
-        processes: Roots of process trees whose use of the machine is to be noted, by name.
-        merges: Whether one result may stand for several records, so that not every record is waited for.
+        client: The settings of the load and the probe.
+        topics: The engine's source and sink; the same topic if there is no engine.
+        engine: The engine, running or starting.
+        show: Called with the progress twice a second.
+        processes: The roots of process trees to measure, by name.
+        merges: Whether one result may stand for several records, so that some have none.
     """
     clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
     began_ns, began = clock.now_ns(), time.monotonic()
@@ -131,7 +131,7 @@ def measure(
             windows[0].first,
             windows[-1].end,
             timeout_s=max(plan.drain_s + 2 * plan.held_s for plan in plans),
-            on_snapshot=course.teller(plans[-1], windows[-1].first_ns, windows[-1].end_ns),
+            on_snapshot=course.reporter(plans[-1], windows[-1].first_ns, windows[-1].end_ns),
             settle_s=max(plan.held_s for plan in plans) + _SETTLE_S if uncertain else None,
         )
     return [
@@ -145,7 +145,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Window:
-    """One measured window, before its records are all there."""
+    """One window before all its results have arrived."""
 
     first: int
     end: int
@@ -158,7 +158,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Course:
-    """What the windows of a measurement have in common."""
+    """What the windows of a measurement share."""
 
     client: ClientConfig
     source: str
@@ -169,7 +169,7 @@ class _Course:
     processes: Mapping[str, Callable[[], int]]
 
     def window(self, plan: Plan, first_number: int, began: float | None) -> _Window:
-        """Send and measure one plan; where the engine is starting, ``began`` says since when."""
+        """Send and measure one plan. ``began`` is when the engine was started, if it is starting."""
         clock = self.clock
         limit_s = FIRST_OUTPUT_TIMEOUT_S + plan.warmup_s + plan.seconds
         flow = replace(plan.flow, first_number=first_number)
@@ -178,11 +178,11 @@ class _Course:
             if began is not None:
                 _wait_for_first_output(self.probe, self.engine, self.show)
                 first_output_s = time.monotonic() - began
-            # The burst may be through before the plan's first record is due.
+            # The burst may come out before the first record of the plan is due.
             first_ns = max(clock.now_ns(), load.plan.start_ns) + round(plan.warmup_s * NS_PER_S)
             end_ns = first_ns + round(plan.seconds * NS_PER_S)
             load.measure(first_ns, end_ns)
-            on_snapshot = self.teller(plan, first_ns, end_ns)
+            on_snapshot = self.reporter(plan, first_ns, end_ns)
             self.probe.watch(lambda _: clock.now_ns() >= first_ns, on_snapshot)
             resources = Resources({**self.processes, "load": lambda: load.pid, "probe": lambda: self.probe.pid})
             resources.begin()
@@ -192,8 +192,8 @@ class _Course:
             first, end = load.number_until(first_ns), load.number_until(end_ns)
         return _Window(first, end, first_ns, end_ns, report, used, round(first_output_s, 2))
 
-    def teller(self, plan: Plan, first_ns: int, end_ns: int) -> OnSnapshot:
-        """Shows where the measurement is, and sees that the engine runs."""
+    def reporter(self, plan: Plan, first_ns: int, end_ns: int) -> OnSnapshot:
+        """Return a function that shows the progress and checks that the engine runs."""
 
         def on_snapshot(snapshot: Snapshot) -> None:
             now = self.clock.now_ns()
@@ -219,7 +219,7 @@ def _wait_for_first_output(probe: Probe, engine: Engine, show: Show) -> None:
         if waited > FIRST_OUTPUT_TIMEOUT_S:
             raise MeasurementFailed(
                 f"nothing came out within {FIRST_OUTPUT_TIMEOUT_S:.0f} s",
-                fix="see whether other programs keep this machine busy",
+                fix="end other programs that keep this machine busy, and try again",
             )
 
     probe.watch(lambda snapshot: snapshot.arrived > 0, on_snapshot)

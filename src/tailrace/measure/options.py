@@ -1,4 +1,4 @@
-"""What a user may choose of a benchmark, and the profiles that choose for them."""
+"""The options of a benchmark and its profiles."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +16,7 @@ from tailrace.measure.works import Work
 from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms
 
 LONG_ENOUGH_S = 60
-"""The shortest warm-up that our own rules allow."""
+"""The shortest warm-up that the method allows."""
 ENOUGH_RUNS = 3
 BOUNDARIES_NEEDED = 3
 """How many batch boundaries a window must hold to show what they cost."""
@@ -24,22 +24,22 @@ BOUNDARIES_NEEDED = 3
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The choices of a benchmark; the values here are those of the published setting.
+    """The options of a benchmark. The defaults are the published setting.
 
     Attributes:
         rate: Events per second.
         seconds: Measured seconds per run.
-        warmup: Seconds before that which do not count, by the time a record was meant to be sent.
+        warmup: Seconds before the window, by intended send time.
         payload: Bytes of each event.
         partitions: Partitions of each topic.
-        checkpoint_every: How often real time saves its progress.
-        trigger_every: How often a micro-batch starts.
-        runs: How often every lane is measured.
-        shape: How the load is spread over time.
+        checkpoint_every: The checkpoint interval in real time.
+        trigger_every: The trigger interval of micro-batch.
+        runs: The number of runs of every lane.
+        shape: The load over time.
         work: What the lanes compute.
-        lanes: Which lanes.
-        burst: Events sent at once at the very start, long before the window, so that JVMs compile early.
-        boundaries: How many batch boundaries a real-time window must hold.
+        lanes: The lanes to measure.
+        burst: Events sent at once before the warm-up, so that JVMs compile early.
+        boundaries: The least number of batch boundaries in a real-time window.
     """
 
     rate: float = 2000
@@ -61,18 +61,18 @@ class BenchOptions:
             raise OptionRefused(
                 f"--payload {self.payload} is too small",
                 why="an event holds its number, key, amount and send time",
-                fix=f"--payload {smallest_payload()} or more",
+                fix=f"use --payload {smallest_payload()} or more",
             )
         if self.checkpoint_ms < REALTIME_MINIMUM_MS:
             raise OptionRefused(
                 f"--checkpoint-every {self.checkpoint_every} is below {REALTIME_MINIMUM_MS // 1000} s",
                 why="Spark refuses a shorter interval in real time",
-                fix=f"--checkpoint-every {REALTIME_MINIMUM_MS // 1000}s or more",
+                fix=f"use --checkpoint-every {REALTIME_MINIMUM_MS // 1000}s or more",
             )
         parse_duration_ms(self.trigger_every, "--trigger-every")
         for name, kind, value in (("--work", Work, self.work), ("--shape", Shape, self.shape)):
             if value not in set(kind):
-                raise OptionRefused(f"{name} {value} is not known", fix=f"one of: {', '.join(kind)}")
+                raise OptionRefused(f"{name} {value} is not known", fix=f"use one of: {', '.join(kind)}")
 
     @property
     def checkpoint_ms(self) -> int:
@@ -85,12 +85,12 @@ class BenchOptions:
         return parse_duration_ms(self.trigger_every, "--trigger-every")
 
     def plan(self, rate: float | None = None) -> Plan:
-        """The load and the window."""
+        """Return the load and the window."""
         flow = Flow(Events(self.payload), rate or self.rate, Shape(self.shape), self.burst)
         return Plan(flow, self.seconds, self.warmup, ByFields(EVENT_NUMBER_FIELD, SENT_FIELD))
 
     def cell(self, lane: Lane, *, work: Work | None = None, rate: float | None = None, key: str = "") -> CellPlan:
-        """One cell of a study with these choices."""
+        """Return one cell of a study with these options."""
         is_realtime = lane.trigger is Trigger.REALTIME
         batched = lane.trigger is Trigger.MICROBATCH
         title = f"{lane.title}, {self.trigger_every}" if batched else lane.title
@@ -107,7 +107,7 @@ class BenchOptions:
         )
 
     def as_settings(self) -> dict[str, Any]:
-        """For the result."""
+        """Return the options as the result has them."""
         given = asdict(self)
         renamed = {"rate": "rate_per_s", "warmup": "warmup_s", "payload": "payload_bytes"}
         return {renamed.get(name, name): value for name, value in given.items()}
@@ -121,38 +121,38 @@ PROFILES: Mapping[str, BenchOptions] = {
 
 
 def caveats(options: BenchOptions) -> list[str]:
-    """What has to be said about figures that are measured with these choices."""
-    told = []
+    """Return what a reader must know about figures with these options."""
+    notes = []
     if options.warmup < LONG_ENOUGH_S:
-        told.append(
+        notes.append(
             f"The warm-up of {options.warmup:g} s is shorter than the {LONG_ENOUGH_S} s that a JVM needs to compile on "
             f"a small machine; {options.burst:,} events at once at the very start make up for part of that, in every "
             "lane alike."
         )
     if options.runs < ENOUGH_RUNS:
-        told.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
+        notes.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
     every = f"Real time saves its progress every {options.checkpoint_every}"
     if options.checkpoint_ms > 1000 * options.seconds:
-        told.append(
+        notes.append(
             f"{every}, so a window of {options.seconds:g} s holds no batch boundary, or one by chance: what a boundary "
             "costs is not in these figures. The full profile shows it."
         )
     else:
-        told.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
-    return told
+        notes.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
+    return notes
 
 
 def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
-    """A profile's choices with the user's own in their place.
+    """Return a profile with the user's own options.
 
     Raises:
-        OptionRefused: There is no such profile, or a choice cannot work.
+        OptionRefused: There is no such profile, or an option cannot work.
     """
     if profile not in PROFILES:
-        raise OptionRefused(f"there is no profile {profile!r}", fix=f"one of: {', '.join(PROFILES)}")
+        raise OptionRefused(f"there is no profile {profile!r}", fix=f"use one of: {', '.join(PROFILES)}")
     own = {name: value for name, value in changed.items() if value is not None}
     options = PROFILES[profile]
     if {"checkpoint_every", "seconds"} & own.keys() and "boundaries" not in own:
-        # The user's window is the user's: the profile's demand on it holds only for the profile's own.
+        # The profile requires boundaries only in its own window.
         own["boundaries"] = 0
     return replace(options, **own)

@@ -1,4 +1,4 @@
-"""``tailrace bench FILE``: a user's own pipeline, in both modes, on records that they name."""
+"""``tailrace bench FILE``: the user's own pipeline in both modes, on the user's records."""
 
 import itertools
 from dataclasses import replace
@@ -21,14 +21,14 @@ from tailrace.pipeline import Mode, Pipeline
 from tailrace.prepare.loader import load_pipeline
 
 _NO_LOSSES = (
-    "Results are traced to their records by the lineage in their headers. A record that the pipeline filters out has "
-    "none, so nothing is said here about losses."
+    "The lineage in the headers of a result names its record. A record that the pipeline drops has no result, so this "
+    "benchmark cannot detect losses."
 )
 _TITLES = {Mode.MICROBATCH: "micro-batch", Mode.REALTIME: "real time"}
 
 
 def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
-    """The pipeline in micro-batch and real time, beside Kafka alone; or those of the three that were chosen."""
+    """Measure the pipeline in micro-batch and real time, with Kafka alone as the baseline."""
     pipeline = load_pipeline(spec)
     require_measurable(pipeline)
     lanes: dict[str, Floor | SparkLane] = {"floor": Floor()}
@@ -41,7 +41,7 @@ def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
         )
     for name in options.lanes:
         if name not in lanes:
-            raise OptionRefused(f"a pipeline of yours has no lane {name!r}", fix=f"one or more of: {', '.join(lanes)}")
+            raise OptionRefused(f"your pipeline has no lane {name!r}", fix=f"use one or more of: {', '.join(lanes)}")
     return Study(
         "pipeline",
         [_with_records(options.cell(lanes[name]), records) for name in options.lanes],
@@ -52,10 +52,10 @@ def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
 
 
 def require_measurable(pipeline: Pipeline) -> None:
-    """Refuse what this benchmark cannot feed or trace.
+    """Refuse a pipeline that this benchmark cannot measure.
 
     Raises:
-        OptionRefused: It has several sources, or its results say nothing of their origin.
+        OptionRefused: It has several sources, or no lineage.
     """
     if len(pipeline.sources) > 1:
         raise OptionRefused(
@@ -66,13 +66,13 @@ def require_measurable(pipeline: Pipeline) -> None:
     if not pipeline.lineage:
         raise OptionRefused(
             f"pipeline {pipeline.name!r} has lineage=False",
-            why="a result is traced to the record that caused it by the headers that lineage writes",
+            why="the benchmark finds the record of a result by the headers that lineage writes",
             fix="measure it with lineage=True; what lineage costs is in docs/concepts/lineage.md",
         )
 
 
 def generator(text: str) -> Generated:
-    """The generator that ``FILE:FUNCTION`` names.
+    """Return the generator that ``FILE:FUNCTION`` names.
 
     Raises:
         PipelineNotFound: There is none.
@@ -85,7 +85,7 @@ def generator(text: str) -> Generated:
 
 
 def replay(servers: str, topic: str, limit: int, folder: Path) -> Records:
-    """The first records of a topic, to be sent again and again.
+    """Save the first records of a topic for replay.
 
     Raises:
         OptionRefused: There is none.

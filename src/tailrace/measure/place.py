@@ -1,4 +1,4 @@
-"""The place where a benchmark happens: a broker of its own, or the user's."""
+"""The broker of a benchmark: its own, or the user's."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from tailrace.toolchain import memory_dir
 
 @contextmanager
 def bench_place(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
-    """A broker that is gone afterwards, unless the user names one.
+    """Start a broker and stop it afterwards, or use the one that the user names.
 
-    Its log is in memory where there is room: it has one thread for all requests, so that each waits when one waits for
-    the disk.
+    The log of its own broker is in memory if there is room: the broker has one thread for all requests, so each of them
+    waits when one waits for the disk.
 
     Raises:
-        BrokerUnreachable: The broker that was named does not answer.
+        BrokerUnreachable: The named broker does not answer.
     """
     if bootstrap_servers is None:
         announce("Starting a Kafka broker of its own ...")

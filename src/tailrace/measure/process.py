@@ -20,7 +20,7 @@ _SHOWN_LINES = 30
 
 
 class LaneProcess:
-    """A lane's engine while it runs. It is gone when the benchmark is, however that ends."""
+    """The process of a lane's engine. It ends with the benchmark, even if that is killed."""
 
     def __init__(self, lane: str, command: Command, log: Path) -> None:
         self.lane = lane
@@ -32,11 +32,11 @@ class LaneProcess:
 
     @property
     def pid(self) -> int:
-        """The root of its process tree."""
+        """The id of the root of its process tree."""
         return self._process.pid
 
     def require_running(self) -> None:
-        """See that it still runs.
+        """Check that it still runs.
 
         Raises:
             MeasurementFailed: It ended by itself.
@@ -47,20 +47,20 @@ class LaneProcess:
         printed = self._log.read_text(errors="replace").splitlines()
         raise MeasurementFailed(
             f"lane {self.lane} ended by itself with exit code {code}",
-            why=_telling_line(printed),
-            fix="the report shows the last lines that it printed",
+            why=_error_line(printed),
+            fix="see its last lines in the report",
             detail="\n".join(printed[-_SHOWN_LINES:]),
         )
 
     def kill(self) -> None:
-        """End it as a crash would: at once and without a word."""
+        """Kill it and its children, as in a crash."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children(recursive=True):
                 child.kill()
         self._process.stop()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self._process.stop(timeout_s=_GRACE_S + 20)
 
     def __enter__(self) -> Self:
@@ -71,14 +71,14 @@ class LaneProcess:
 
 
 class KilledOnce:
-    """A lane's engine that is killed in the middle of a run and started again on what it had saved."""
+    """A lane's engine that is killed in the middle of a run and started again on its checkpoint."""
 
     def __init__(self, start: Callable[[int], LaneProcess], kill_at: Callable[[], float]) -> None:
         """Start it.
 
         Args:
             start: Starts the process, for the first or the second time.
-            kill_at: The moment to kill it, on the monotonic clock; infinite as long as it is not known.
+            kill_at: The moment to kill it, on the monotonic clock; infinite until it is known.
         """
         self._start = start
         self._kill_at = kill_at
@@ -87,11 +87,11 @@ class KilledOnce:
 
     @property
     def pid(self) -> int:
-        """The root of its process tree."""
+        """The id of the root of its process tree."""
         return self._process.pid
 
     def require_running(self) -> None:
-        """Kill it when its time has come; see that it runs otherwise."""
+        """Kill it and start it again if it is time; check that it runs otherwise."""
         if self.killed_ns is None and time.monotonic() >= self._kill_at():
             self._process.kill()
             self.killed_ns = time.time_ns()
@@ -99,7 +99,7 @@ class KilledOnce:
         self._process.require_running()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self._process.stop()
 
     def __enter__(self) -> Self:
@@ -109,28 +109,27 @@ class KilledOnce:
         self.stop()
 
 
-def _telling_line(printed: list[str]) -> str:
-    """The line that most likely says what went wrong: the last that names an error, else the last."""
-    told = [line.strip() for line in printed if line.strip()]
-    errors = [line for line in told if "Error" in line or "Exception" in line or line.startswith("error:")]
-    chosen = errors or told
+def _error_line(printed: list[str]) -> str:
+    """Return the last line that names an error, or else the last line."""
+    lines = [line.strip() for line in printed if line.strip()]
+    errors = [line for line in lines if "Error" in line or "Exception" in line or line.startswith("error:")]
+    chosen = errors or lines
     return chosen[-1][:300] if chosen else "it printed nothing"
 
 
 _EVERY_S = 5.0
-"""Seldom, and without looking for new processes: whatever looks at the machine also takes of it, and a look at every
-process there is, each second, showed in the slowest percent of the records."""
+"""Rarely, and without a search for new processes: a look at every process each second showed in the p99."""
 
 
 class Resources:
     """CPU and memory of named process trees, over a window.
 
-    A process that ends within the window counts as far as it was last seen. One that starts within the window counts
-    where it is still there at the end.
+    A process that ends within the window counts up to the last look at it. One that starts within the window counts if
+    it still runs at the end.
     """
 
     def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
-        """By name, what tells the root of a tree: a process that was killed and started again has another."""
+        """Take a function per name that returns the root of a tree, since a restarted process has another id."""
         self._roots = roots
         self._known: dict[str, list[psutil.Process]] = {}
         self._at_begin: dict[str, dict[int, float]] = {}
@@ -141,7 +140,7 @@ class Resources:
         self._sampler = threading.Thread(target=self._sample, name="resources", daemon=True)
 
     def begin(self) -> None:
-        """The window starts now."""
+        """Start the window."""
         self._begun = time.monotonic()
         self._find()
         self._look()
@@ -149,7 +148,7 @@ class Resources:
         self._sampler.start()
 
     def end(self) -> dict[str, Usage]:
-        """The window ends: mean cores in use and the greatest resident memory, by name."""
+        """End the window; return the mean cores and the largest resident memory by name."""
         took_s = time.monotonic() - self._begun
         self._ended.set()
         self._sampler.join()
@@ -167,7 +166,7 @@ class Resources:
             self._look()
 
     def _find(self) -> None:
-        """Which processes there are."""
+        """List the processes of every tree."""
         self._known = {name: _tree(root()) for name, root in self._roots.items()}
 
     def _look(self) -> None:
@@ -182,7 +181,7 @@ class Resources:
 
 
 def _tree(root: int) -> list[psutil.Process]:
-    """A process and all below it."""
+    """Return a process and its descendants."""
     with contextlib.suppress(psutil.Error):
         top = psutil.Process(root)
         return [top, *top.children(recursive=True)]

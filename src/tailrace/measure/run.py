@@ -1,4 +1,4 @@
-"""One run of one lane, from fresh topics to a line of the result."""
+"""One run of a lane: fresh topics, the measurement, the audit and the verdict."""
 
 import secrets
 import shutil
@@ -25,20 +25,20 @@ from tailrace.report.result import Delay, Kill, LaneResult, Reason, Run
 
 LATER_WARMUP_S = 5.0
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
-"""The broker's own clock in both topics, so that the spans before and after the engine can be told apart."""
+"""The broker's clock stamps both topics, so that the spans before and after the engine are known."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where runs happen.
+    """The broker and the folder of a benchmark.
 
     Attributes:
         bootstrap_servers: The broker.
-        client: Settings of our own clients of it.
-        partitions: Of every topic.
-        scratch: A folder for what runs leave behind; it goes with the benchmark.
-        broker_pid: The broker's process, where it is ours.
-        broker_log: Where the broker keeps its log, in words, where it is ours.
+        client: The settings of its clients.
+        partitions: The number of partitions of every topic.
+        scratch: A folder for temporary files, removed with the benchmark.
+        broker_pid: The broker's process, if the benchmark started it.
+        broker_log: Where the broker keeps its log, if the benchmark started it: ``in memory`` or ``on disk``.
     """
 
     bootstrap_servers: str
@@ -49,26 +49,26 @@ class Bench:
     broker_log: str | None = None
 
     def topic(self, name: str) -> str:
-        """Make a fresh topic."""
+        """Create a topic with a unique name."""
         unique = f"bench-{name}-{secrets.token_hex(4)}"
         create_topic(self.client, unique, self.partitions, TOPIC_SETTINGS)
         return unique
 
     def discard(self, topics: Iterable[str]) -> None:
-        """Remove topics that were made here; where the broker does not answer, somebody else says so."""
+        """Delete topics. A broker that does not answer is reported elsewhere."""
         with suppress(KafkaError):
             delete_topics(self.client, topics)
 
     def folder(self, name: str) -> Path:
-        """Make a fresh folder."""
-        made = self.scratch / f"{name}-{secrets.token_hex(4)}"
-        made.mkdir(parents=True)
-        return made
+        """Create a folder with a unique name."""
+        folder = self.scratch / f"{name}-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True)
+        return folder
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One cell of a study: a lane, its work, and how it is measured."""
+    """One cell of a study: a lane, its work and its load."""
 
     lane: Lane
     work: Work
@@ -80,16 +80,16 @@ class CellPlan:
     settings: Mapping[str, str] = field(default_factory=dict)
     needs_boundaries: int = 0
     kill_after_s: float | None = None
-    """When the engine is killed and started again, in seconds after its first result."""
+    """Seconds from the first result until the engine is killed and started again."""
 
     @property
     def merges(self) -> bool:
-        """Whether this lane gives one result where another gives many."""
+        """Whether one result may stand for several records."""
         return self.work.merges and self.lane.merges
 
 
 def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
-    """Run cells that differ in their load alone, in turn, in one life of their lane's engine.
+    """Run cells that differ only in their load, one after another, in one life of their engine.
 
     Returns:
         One run per cell, without its number.
@@ -128,12 +128,12 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
 
 
 def _in_a_warm_engine(plan: Plan) -> Plan:
-    """What is left of a warm-up where the engine has been running at a lower rate."""
+    """Return the plan with a short warm-up, since the engine already runs at a lower rate."""
     return replace(plan, warmup_s=min(plan.warmup_s, LATER_WARMUP_S), flow=replace(plan.flow, burst=0))
 
 
 class KillMoment:
-    """Knows when an engine is to be killed: some time after its first result, which is when the warm-up begins."""
+    """The moment to kill an engine: some time after its first result, when the warm-up begins."""
 
     def __init__(self, after_s: float | None, show: Show) -> None:
         self._after_s = after_s
@@ -141,20 +141,20 @@ class KillMoment:
         self._at = float("inf")
 
     def show(self, moment: Moment) -> None:
-        """Pass on where the measurement is."""
+        """Pass a moment on, and set the time of the kill at the first result."""
         if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
             self._at = time.monotonic() + self._after_s
         self._show(moment)
 
     def __call__(self) -> float:
-        """The moment, on the monotonic clock."""
+        """Return the moment on the monotonic clock."""
         return self._at
 
 
 def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | KilledOnce:
     command = cell.lane.command(given)
     if command is None:
-        raise AssertionError("a lane has an engine or it has not")
+        raise AssertionError("a lane without an engine starts no process")
 
     def start(attempt: int) -> LaneProcess:
         return LaneProcess(cell.lane.name, command, given.folder / f"lane-{attempt}.log")
@@ -232,7 +232,7 @@ def _recovery(seen: Measurement, killed_ns: int) -> Kill:
 
 
 def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arrivals:
-    """Results known by their source record's place, renumbered by what the load wrote into that record."""
+    """Replace the place of each source record by the number that the load wrote into its headers."""
     known = np.array([int(place) in stamps for place in arrivals.numbers], dtype=bool)
     kept = arrivals.where(known)
     pairs = [stamps[int(place)] for place in kept.numbers]
@@ -260,7 +260,7 @@ def figures(seen: Measurement, firsts: Arrivals, growth: float) -> Run:
 
 
 def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
-    """The percentiles; where not every record has a result of its own, none is missed."""
+    """Return the percentiles. If not every record has its own result, none counts as lost."""
     expected = len(firsts) if partial else seen.end - seen.first
     duplicated = 0 if partial else len(measured) - len(firsts)
     return lane_result(firsts.latency_ns, expected=expected, duplicated=duplicated)

@@ -17,11 +17,11 @@ NS_PER_S = 1_000_000_000
 
 
 class Shape(StrEnum):
-    """How a load of a given mean rate is spread over time."""
+    """The shape of a load over time, at a given mean rate."""
 
     CONSTANT = "constant"
     POISSON = "poisson"
-    """Gaps drawn from an exponential distribution: what many independent senders make together."""
+    """Exponentially distributed gaps, as of many independent senders."""
     BURST = "burst"
     """One second in ten at five times the rate of the others."""
     STEP = "step"
@@ -36,14 +36,14 @@ class Schedule(Protocol):
         """When the plan begins."""
 
     def due_ns(self, index: int) -> int:
-        """The intended send time of record ``index``."""
+        """Return the intended send time of record ``index``."""
 
     def count_until(self, end_ns: int) -> int:
-        """How many records are due before ``end_ns``."""
+        """Return the number of records that are due before ``end_ns``."""
 
 
 def schedule(shape: Shape, start_ns: int, rate_per_s: float, seed: int = 11) -> Schedule:
-    """The plan of a shape with a mean rate; the same arguments give the same plan in every process."""
+    """Return the plan of a shape. The same arguments give the same plan in every process."""
     match shape:
         case Shape.CONSTANT:
             return ConstantRate(start_ns, rate_per_s)
@@ -64,25 +64,25 @@ class ConstantRate:
     rate_per_s: float
 
     def due_ns(self, index: int) -> int:
-        """The intended send time of record ``index``."""
+        """Return the intended send time of record ``index``."""
         return self.start_ns + round(index * NS_PER_S / self.rate_per_s)
 
     def count_until(self, end_ns: int) -> int:
-        """How many records are due before ``end_ns``."""
+        """Return the number of records that are due before ``end_ns``."""
         estimate = int((end_ns - self.start_ns) * self.rate_per_s / NS_PER_S)
         return _count_until(self, end_ns, estimate)
 
 
 @dataclass(frozen=True)
 class ChangingRate:
-    """A cycle of seconds at one rate, then seconds at another, over and over."""
+    """A repeated cycle of parts, each with its own rate."""
 
     start_ns: int
     parts: Sequence[tuple[float, float]]
     """Seconds and records per second of each part."""
 
     def due_ns(self, index: int) -> int:
-        """The intended send time of record ``index``."""
+        """Return the intended send time of record ``index``."""
         counts = [seconds * rate for seconds, rate in self.parts]
         cycles, left = divmod(float(index), sum(counts))
         begins_s = cycles * sum(seconds for seconds, _ in self.parts)
@@ -94,7 +94,7 @@ class ChangingRate:
         return self.start_ns + round((begins_s + left / self.parts[part][1]) * NS_PER_S)
 
     def count_until(self, end_ns: int) -> int:
-        """How many records are due before ``end_ns``."""
+        """Return the number of records that are due before ``end_ns``."""
         cycle_s = sum(seconds for seconds, _ in self.parts)
         per_cycle = sum(seconds * rate for seconds, rate in self.parts)
         cycles, left_s = divmod((end_ns - self.start_ns) / NS_PER_S, cycle_s)
@@ -118,11 +118,11 @@ class PoissonRate:
     _drawn: list[NDArray[np.int64]] = field(default_factory=list, compare=False, repr=False)
 
     def due_ns(self, index: int) -> int:
-        """The intended send time of record ``index``."""
+        """Return the intended send time of record ``index``."""
         return self.start_ns + int(self._chunk(index // _CHUNK)[index % _CHUNK])
 
     def count_until(self, end_ns: int) -> int:
-        """How many records are due before ``end_ns``."""
+        """Return the number of records that are due before ``end_ns``."""
         count = 0
         number = 0
         while True:
@@ -133,7 +133,7 @@ class PoissonRate:
             number += 1
 
     def _chunk(self, number: int) -> NDArray[np.int64]:
-        """The due times of so many records, after the start; each chunk goes on where the one before ended."""
+        """Return the due times of one chunk of records, relative to the start."""
         while len(self._drawn) <= number:
             generator = np.random.default_rng([self.seed, len(self._drawn)])
             gaps = generator.exponential(NS_PER_S / self.rate_per_s, _CHUNK)
@@ -143,7 +143,7 @@ class PoissonRate:
 
 
 def _count_until(plan: Schedule, end_ns: int, estimate: int) -> int:
-    """Put an estimate right by looking at the records around it."""
+    """Correct an estimate by the due times of the records around it."""
     if end_ns <= plan.start_ns:
         return 0
     count = max(estimate, 0)
@@ -156,16 +156,20 @@ def _count_until(plan: Schedule, end_ns: int, estimate: int) -> int:
 
 @dataclass(frozen=True)
 class Clock:
-    """Wall-clock nanoseconds that never jump: a monotonic reading plus a fixed offset."""
+    """Wall-clock nanoseconds that never jump: a monotonic clock plus a fixed offset.
+
+    The wall clock may be stepped during a measurement. So the process that leads it takes the offset once and sends it
+    to all other processes.
+    """
 
     offset_ns: int
     monotonic_ns: Callable[[], int]
 
     @classmethod
     def starting_at(cls, wall_ns: int, monotonic_ns: Callable[[], int]) -> "Clock":
-        """A clock that reads ``wall_ns`` now and moves with ``monotonic_ns`` from here on."""
+        """Return a clock that reads ``wall_ns`` now and moves with ``monotonic_ns``."""
         return cls(wall_ns - monotonic_ns(), monotonic_ns)
 
     def now_ns(self) -> int:
-        """The time now."""
+        """Return the time now."""
         return self.offset_ns + self.monotonic_ns()

@@ -1,4 +1,4 @@
-"""What a benchmark shows while it runs, and at the end."""
+"""The terminal output of a benchmark: progress while it runs, and a table at the end."""
 
 import time
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from tailrace.measure.measurement import Moment
 from tailrace.report.result import LaneResult
 
 _LINE_EVERY_S = 10.0
-"""Where the output is no terminal, a line so often instead of a picture that moves."""
+"""The interval between lines if the output is not a terminal."""
 _PHASES = {"start": "starting", "warm-up": "warming up", "measure": "measuring", "drain": "last records"}
 _WIDTH = 30
 
@@ -31,17 +31,17 @@ class Screen:
         self._overall = ""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line."""
         self._console.print(text, highlight=False, markup=False)
 
     def overall(self, text: str) -> None:
-        """How far the whole benchmark is."""
+        """Set the line about the progress of the whole benchmark."""
         self._overall = text
 
     def show(self, title: str, moment: Moment) -> None:
-        """Where a lane is now."""
+        """Show the progress of a lane."""
         if self._live is not None:
-            # Drawn when there is something new and not by a timer of its own: drawing takes from what is measured.
+            # Drawn only if there is something new: drawing takes processor time from what is measured.
             self._live.update(self._picture(title, moment), refresh=True)
             return
         now, state = time.monotonic(), f"{self._overall} {title} {moment.phase}"
@@ -50,7 +50,7 @@ class Screen:
             self.say(_in_one_line(title, moment))
 
     def done(self, title: str, result: LaneResult) -> None:
-        """A lane's figures, as soon as they are known."""
+        """Print the figures of a lane."""
         figures = "   ".join(f"{name} {ms(result.percentile(name))}" for name in ("p50", "p95", "p99"))
         self.say(f"  {title:<26} {figures} ms")
 
@@ -78,7 +78,7 @@ class Screen:
 
 
 def closing_table(lanes: Iterable[tuple[str, LaneResult]]) -> Table:
-    """All lanes side by side."""
+    """Return a table with all lanes side by side."""
     table = Table(
         title="From intended send to receipt, milliseconds",
         title_justify="left",
@@ -91,7 +91,7 @@ def closing_table(lanes: Iterable[tuple[str, LaneResult]]) -> Table:
         figures = (lane.p50_ms, lane.p95_ms, lane.p99_ms, lane.p999_ms, lane.max_ms)
         counts = (lane.samples, lane.lost, lane.duplicated)
         rows.append((title, *(ms(figure) for figure in figures), *(f"{count:,}" for count in counts)))
-    # Where it is narrow the titles are broken, never the figures.
+    # On a narrow terminal the titles wrap, never the figures.
     table.add_column("", justify="left", overflow="fold")
     for place, name in enumerate(("p50", "p95", "p99", "p99.9", "max", "samples", "lost", "repeated"), start=1):
         widest = max([len(name), *(len(row[place]) for row in rows)])
@@ -102,7 +102,7 @@ def closing_table(lanes: Iterable[tuple[str, LaneResult]]) -> Table:
 
 
 def ms(value: float | None) -> str:
-    """Milliseconds with three figures that mean something."""
+    """Format milliseconds with three significant figures."""
     if value is None:
         return "-"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"

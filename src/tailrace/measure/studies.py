@@ -16,13 +16,13 @@ from tailrace.report.result import Gap, GapInterval, Ladder, Rates, Reason, Resu
 
 
 def lanes_study(options: BenchOptions, profile: str) -> Study:
-    """The lanes that were chosen, with one work and one rate."""
+    """Measure the chosen lanes side by side, with one work and one rate."""
     work = Work(options.work)
     lanes = lanes_named(options.lanes)
     for lane in lanes:
         if work not in lane.works:
             can = ", ".join(sorted(lane.works))
-            raise OptionRefused(f"lane {lane.name} cannot do {work}", fix=f"it can do: {can}")
+            raise OptionRefused(f"lane {lane.name} cannot do {work}", fix=f"use --work with one of: {can}")
     return Study(
         "bench",
         [options.cell(lane) for lane in lanes],
@@ -47,7 +47,7 @@ BESIDE = ("floor", "continuous", "realtime")
 
 
 def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS_MS) -> Study:
-    """Micro-batch at each trigger interval."""
+    """Measure micro-batch at each trigger interval."""
     (batch,) = lanes_named(["microbatch"])
     cells = [options.cell(lane) for lane in lanes_named(BESIDE)]
     keys = {}
@@ -66,7 +66,7 @@ def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS
         settings,
         notes=[
             *caveats(options),
-            "Below the time that a batch takes there is no interval: each batch starts when the last one is done.",
+            "An interval below the time of a batch has no effect: each batch starts when the last one is done.",
         ],
         add=add,
     )
@@ -77,7 +77,7 @@ BOUND_MS = 100.0
 
 
 def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_ms: float = BOUND_MS) -> Study:
-    """Each lane up the ladder, until it cannot keep up."""
+    """Measure each lane at rising rates, until it cannot keep up."""
     lanes = [lane for lane in lanes_named(options.lanes) if not lane.is_baseline]
     rungs = sorted(ladder)
     cells = [options.cell(lane, rate=rate, key=f"{lane.name} {rate:g}/s") for rate in rungs for lane in lanes]
@@ -132,7 +132,7 @@ def _ladder(lane: str, runs: Sequence[Run], bound_ms: float) -> Ladder:
 INTERVALS_S = (5, 10, 30)
 GAP_WORKS = (Work.STATELESS, Work.AGGREGATE)
 _RECOVERY_S = 60.0
-"""How long a killed engine may take until everything has come out."""
+"""How long a killed engine may take until all records have come out."""
 
 
 def gap_study(
@@ -142,7 +142,11 @@ def gap_study(
     *,
     kills: bool = True,
 ) -> Study:
-    """Real time at each checkpoint interval, with and without state."""
+    """Measure real time at each checkpoint interval, with and without state.
+
+    One run per interval shows the pause at every boundary and its parts. In a second run the engine is killed and
+    started again, so that the records since the last checkpoint come out twice.
+    """
     (lane,) = lanes_named(["realtime"])
     cells = []
     for work in works:
@@ -181,7 +185,7 @@ def _pause_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) 
 
 
 def _kill_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
-    """Killed when the warm-up is over and most of an interval more has gone by."""
+    """Kill the engine late in an interval after the warm-up."""
     after_s = options.warmup + 0.9 * interval_s
     here = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
     made = here.cell(lane, work=work, key=_killed_key(work, interval_s))
@@ -231,18 +235,18 @@ ENGINE_WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
 RATES = (200.0, 2000.0, 8000.0)
 _FAIRNESS = (
     "Every engine gets the same producer and consumer settings, partitions and parallelism. The default lanes keep "
-    "everything else as the engine comes; the tuned ones are set as its own documentation advises."
+    "every other default of the engine; the tuned ones are set as its own documentation advises."
 )
 _IN_TURN = (
-    f"An engine meets the rates from the lowest to the highest in one life, each with a load of its own and "
-    f"{LATER_WARMUP_S:g} s that do not count after a change. An engine that fell behind at one rate begins the next "
+    f"Each engine runs once for all rates, from the lowest to the highest. Each rate has its own load, and "
+    f"{LATER_WARMUP_S:g} s after a change do not count. An engine that fell behind at one rate starts the next "
     "one behind."
 )
 HELD_S = 30.0
-"""How long Kafka Streams holds an aggregate back, unless told otherwise: until its next commit."""
+"""How long Kafka Streams holds an aggregate by default: until its next commit."""
 SATURATED = 0.9
-"""The part of all cores in use from which on a late load is the lane's doing."""
-NOT_HERE = ("microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-builtin")
+"""If more than this part of all cores is in use, the lane causes a late load."""
+_NOT_COMPARED = ("microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-builtin")
 
 
 def engines_study(
@@ -251,8 +255,8 @@ def engines_study(
     rates: Sequence[float] = RATES,
     names: Sequence[str] = (),
 ) -> Study:
-    """Every lane that can do a work, at every rate, from the lowest to the highest in one life of its engine."""
-    chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in NOT_HERE]
+    """Measure every lane that can do a work at every rate, from the lowest, in one life of its engine."""
+    chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in _NOT_COMPARED]
     cells = [
         _patient(options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}"))
         for work in works
@@ -286,7 +290,7 @@ def is_finding(run: Run) -> bool:
 
 
 def _patient(cell: CellPlan) -> CellPlan:
-    """Where results are held back for half a minute, as long a window, and as long a wait for the last of them."""
+    """Lengthen the window and the wait for a lane that holds results for half a minute."""
     if not cell.merges:
         return cell
     return replace(cell, plan=replace(cell.plan, seconds=max(cell.plan.seconds, HELD_S), held_s=HELD_S))

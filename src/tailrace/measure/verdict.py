@@ -1,4 +1,4 @@
-"""Whether a run may be believed, by the rules of the method."""
+"""Decide whether a run is valid, by the rules of the method."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from tailrace.measure.measurement import Measurement
 from tailrace.report.result import LaneResult, Reason
 
 SLOWEST_RATE = 0.99
-"""The part of the planned rate that the load must have reached."""
+"""The part of the planned rate that the load must reach."""
 LATEST_MS = 25.0
-"""How late the load may have been with one record in a hundred. It counts as latency, so it never flatters."""
+"""The largest p99 of the publish delay. The delay counts as latency, so it never improves a figure."""
 GROWTH_MS = 20.0
-"""How much latency may grow over the window, at least, before a lane counts as falling behind."""
+"""Latency may grow by this much over the window before a lane counts as falling behind."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,22 @@ class Problem:
 
 @dataclass(frozen=True)
 class Checks:
-    """What is asked of a run besides its figures."""
+    """The rules that differ from run to run."""
 
     merges: bool = False
     """Whether one result may stand for several records."""
     boundaries: int = 0
-    """How many batch boundaries the window must hold."""
+    """The least number of batch boundaries in the window."""
     replays: bool = False
     """Whether the engine is killed in the window, so that records come out twice and late."""
     held_s: float = 0.0
-    """How long the engine holds results back by its own settings."""
+    """How long the engine holds results by its own settings."""
 
 
 def problems(
     seen: Measurement, result: LaneResult, found: Audit, growth_ms_per_s: float, held: int, checks: Checks
 ) -> list[Problem]:
-    """Why the run is void, a sentence each; none where it is valid."""
+    """Return why the run is void; nothing if it is valid."""
     reported = [*_load_problems(seen), *_probe_problems(seen), *_record_problems(result, found, checks)]
     if fell_behind(seen, result, growth_ms_per_s, checks) and not checks.replays:
         grown = _grown_ms(seen, growth_ms_per_s)
@@ -53,7 +53,7 @@ def problems(
 
 
 def fell_behind(seen: Measurement, result: LaneResult, growth_ms_per_s: float, checks: Checks) -> bool:
-    """Whether latency grew over the window by more than chance, or than the engine's own waits, would have it."""
+    """Return whether latency grew over the window by more than chance and the engine's own waits explain."""
     return _grown_ms(seen, growth_ms_per_s) > max(GROWTH_MS, 1000 * checks.held_s, 2 * (result.p50_ms or 0.0) / 3)
 
 

@@ -1,9 +1,9 @@
-"""What the charts show, as plain data. ``static/charts.js`` draws it, here and on any other page.
+"""The charts of the report as plain data. ``static/charts.js`` draws them, here and on any other page.
 
 A chart is ``{"id", "x": {"scale", "label", ...}, "y": {"label", "low", "high"}, "series": [...], "marks": [...]}``.
 The scale of x is ``percentile`` (by the number of nines), ``seconds``, or ``steps`` (positions with a name each); y is
 logarithmic. A series has ``label, x, y, colour, dash, width``, and where set ``faint`` (a further run) and ``dots``. A
-mark is a vertical line at ``x``, with a ``text`` where it is none of many.
+mark is a vertical line at ``x``, with a ``text`` if it needs one.
 """
 
 import math
@@ -17,13 +17,13 @@ from tailrace.report.result import Rates, Result, Run, Timeline
 LEAST_MS = 0.001
 """A logarithmic axis has no zero; this is the resolution of a result."""
 MOST_WITH_ALL_RUNS = 4
-"""With more lanes than this in one chart, the other runs of each are noise."""
+"""With more lanes in one chart, only the typical run of each is shown."""
 REFERENCE = 2
-"""The colour of what stands in a chart only to be compared with."""
+"""The colour of a reference line."""
 
 
 def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
-    """Latency by percentile, a line per lane, the other runs of each thin behind it."""
+    """Return latency by percentile: a line per lane, with its other runs thin behind it."""
     series: list[dict[str, Any]] = []
     for line in group.lines:
         typical = line.typical
@@ -35,7 +35,7 @@ def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
                 series.append(_series(line.label, *zip(*curve, strict=True), line=line) | style)
     if not series:
         return None
-    # What is drawn last lies on top.
+    # The last series is drawn on top.
     series.sort(key=lambda each: not each.get("faint"))
     text = "; ".join(_curve_in_words(line) for line in group.lines if _curve(line.typical))
     return {
@@ -48,7 +48,7 @@ def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
 
 
 def timeline_charts(number: int, group: Group) -> list[dict[str, Any]]:
-    """Latency over time, a chart per lane, all on one scale so that they can be compared."""
+    """Return latency over time: a chart per lane, all on the same scale."""
     charts = []
     for place, line in enumerate(group.lines):
         run = line.typical
@@ -62,7 +62,7 @@ def timeline_charts(number: int, group: Group) -> list[dict[str, Any]]:
 
 
 def sweep_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
-    """Latency against the trigger interval, with the lanes that have no trigger as level lines."""
+    """Return latency against the trigger interval, with the other lanes as level lines."""
     by_key = {line.key: line for line in lines}
     points = [(each.trigger_ms, by_key[each.key]) for each in result.sweep or () if each.key in by_key]
     if not points:
@@ -85,7 +85,7 @@ def sweep_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
 
 
 def ladder_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
-    """p99 against the rate, a line per lane, and the bound that it must stay below."""
+    """Return p99 against the rate: a line per lane, and the bound."""
     rates = result.rates or Rates()
     ladders = [each.ladder for each in rates.lanes.values()]
     steps = sorted({rung.rate_per_s for ladder in ladders for rung in ladder})
@@ -175,7 +175,7 @@ def _shown(value: Any) -> float | None:
 
 
 def _curve(run: Run | None) -> list[tuple[float, float]]:
-    """The percentiles that a scale of nines can show: from the median on, and short of 100."""
+    """Return the percentiles that a scale of nines can show: from 50 to below 100."""
     points = run.percentiles if run is not None else ()
     return [(x, y) for x, y in points if is_number(x) and is_number(y) and 50 <= x < 100 and math.isfinite(y)]
 

@@ -1,4 +1,4 @@
-"""The lanes of a result as a reader tells them apart: a label, a colour, a dash pattern, the runs behind it."""
+"""The lanes of a result with their label, colour, dash pattern and runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +8,13 @@ from tailrace.report.figures import is_number, rate
 from tailrace.report.result import LaneSummary, Result, Run
 
 COLOURS = 9
-"""How many colours the stylesheet has (``--lane-0`` and on)."""
+"""The number of colours in the stylesheet (``--lane-0`` and on)."""
 DASHES: tuple[tuple[int, ...], ...] = (
     (), (9, 4), (2, 3), (10, 3, 2, 3), (5, 3), (16, 4), (8, 3, 2, 3, 2, 3), (16, 3, 5, 3),
 )  # fmt: skip
-"""Eight patterns against nine colours: a pair comes again only after 72 lanes."""
+"""Eight patterns and nine colours: a pair repeats only after 72 lanes."""
 FIRST = ("realtime", "microbatch", "floor")
-"""These look the same in every report."""
+"""These lanes look the same in every report."""
 BASELINE = "floor"
 """The lane without an engine."""
 WORKS = {
@@ -22,16 +22,16 @@ WORKS = {
     "join": "broadcast join",
     "python": "Python function",
 }
-"""Works whose name is not yet what a reader would say."""
+"""Names of works for a reader, if they differ from the name in the result."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of the result's lanes."""
+    """One lane of a result."""
 
     key: str
     label: str
-    """Unlike every other label of its group."""
+    """Unique in its group."""
     style: int
     lane: LaneSummary
     runs: Sequence[Run] = ()
@@ -43,7 +43,7 @@ class Line:
 
     @property
     def dash(self) -> tuple[int, ...]:
-        """Lengths of stroke and gap; none is a solid line."""
+        """Lengths of strokes and gaps; empty for a solid line."""
         return DASHES[self.style % len(DASHES)]
 
     @property
@@ -53,19 +53,19 @@ class Line:
 
     @property
     def fault(self) -> str:
-        """Why its figures are not to be quoted, in a word or two; nothing where they may be."""
+        """Why its figures must not be quoted, in a word or two; empty if they may be."""
         if self.lane.valid:
             return ""
         return "fell behind" if any(run.fell_behind for run in self.runs) else "void"
 
     @property
     def killed(self) -> bool:
-        """Whether its engine was killed on purpose, so that records come out twice."""
+        """Whether the study killed its engine, so that records come out twice."""
         return any(run.kill is not None for run in self.runs)
 
     @property
     def typical(self) -> Run | None:
-        """The run with the median p50: one that took place, unlike a median of curves."""
+        """The run with the median p50: a real run, unlike a median of curves."""
         known = [run for run in self.runs if is_number(run.result.p50_ms)]
         known.sort(key=lambda run: run.result.p50_ms or 0.0)
         return known[(len(known) - 1) // 2] if known else None
@@ -73,7 +73,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Group:
-    """The lanes that did the same work at the same rate: only these stand against each other."""
+    """The lanes with the same work and rate: only these can be compared."""
 
     work: str
     rate_per_s: float | None
@@ -81,7 +81,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Work and rate in words."""
+        """The work and the rate."""
         parts = [work_name(self.work)] if self.work else []
         if is_number(self.rate_per_s):
             parts.append(rate(self.rate_per_s))
@@ -89,12 +89,12 @@ class Group:
 
 
 def work_name(work: str) -> str:
-    """A work as a reader would say it."""
+    """Return the name of a work for a reader."""
     return WORKS.get(work, work)
 
 
 def groups_of(result: Result) -> tuple[Group, ...]:
-    """The result's lanes, those that can be compared together; everything in the order of the result."""
+    """Group the lanes that can be compared, in the order of the result."""
     lanes = result.lanes
     together: dict[tuple[str, float | None], list[str]] = {}
     for key, lane in lanes.items():
@@ -123,7 +123,7 @@ def _labels(keys: Sequence[str], lanes: Mapping[str, LaneSummary]) -> dict[str, 
 def _styles(
     lanes: Mapping[str, LaneSummary], labels: Mapping[str, str], together: Iterable[Sequence[str]]
 ) -> dict[str, int]:
-    """A number per key. A lane keeps its own through all groups; where a group has it twice, a label does."""
+    """Return a style number per key: the same for a lane in all groups, or for a label if a group repeats a lane."""
     names = {key: lane.lane or key for key, lane in lanes.items()}
     if any(len({names[key] for key in keys}) < len(keys) for keys in together):
         names = {key: key if key in FIRST else labels[key] for key in lanes}

@@ -1,4 +1,4 @@
-"""One result, one page: every style, script and figure inside it, nothing fetched from anywhere."""
+"""Render a result as one page with all its styles, scripts and figures. It fetches nothing."""
 
 import base64
 import hashlib
@@ -48,24 +48,24 @@ def read_result(path: Path) -> Result:
 
 
 def write_report(result: Result, path: Path) -> None:
-    """Write the page of a result. It appears whole or not at all.
+    """Write the page of a result, whole or not at all.
 
     Args:
         result: The result.
         path: The file to write, usually ``report.html``; its folder exists.
     """
-    half_written = path.with_name(f".{path.name}-{os.getpid()}")
+    partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        half_written.write_text(render_report(result), encoding="utf-8", newline="\n")
-        half_written.replace(path)
+        partial.write_text(render_report(result), encoding="utf-8", newline="\n")
+        partial.replace(path)
     finally:
-        half_written.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def render_report(result: Result) -> str:
-    """The page of a result as text.
+    """Return the page of a result.
 
-    A section appears where the result has something for it, so that a result of any study, or half of one, has a page.
+    A section appears only if the result has data for it, so every study, even an incomplete one, has a page.
 
     Args:
         result: The result.
@@ -85,7 +85,7 @@ def render_report(result: Result) -> str:
 
 
 def embedded(value: object) -> Markup:
-    """JSON that is safe inside a script element: nothing in it can end the element."""
+    """Return JSON that is safe inside a script element: nothing in it can end the element."""
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     for character, escape in _IN_JSON.items():
         text = text.replace(character, escape)
@@ -93,7 +93,7 @@ def embedded(value: object) -> Markup:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no word for infinity; the page shows a gap."""
+    """Replace infinity and NaN, which JSON lacks, by null."""
     if isinstance(value, Mapping):
         return {str(key): _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -102,7 +102,7 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(scripts: list[str]) -> str:
-    """What the browser is told to refuse: every address, and every script that is not one of these."""
+    """Return the security policy: no address, and no script but these."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
@@ -114,7 +114,7 @@ def _asset(name: str) -> str:
 
 
 def _script(name: str) -> str:
-    """A script as it stands in the page. What others wrote comes with its licence, in place of its address."""
+    """Return a script for the page; uPlot with its licence."""
     text = _asset(name)
     if name == "uplot.min.js":
         code = text.partition("*/")[2]

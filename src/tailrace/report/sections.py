@@ -1,4 +1,4 @@
-"""The sections of the report, in their order, and when each has something to say."""
+"""The sections of the report in their order, and the condition of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Section:
     applies: Callable[[View], object]
 
 
-# What the study is about comes first, then what every study has, then what it rests on.
+# First the question of the study, then what every study has, then the basis.
 SECTIONS = (
     Section("sweep", "Latency against the trigger interval", lambda view: view.sweep_chart),
     Section("rates", "Rates", lambda view: view.ladder_chart),
@@ -38,5 +38,5 @@ SECTIONS = (
 
 
 def sections_of(view: View) -> list[Section]:
-    """Those with something to say about this result."""
+    """Return the sections that have data in this result."""
     return [section for section in SECTIONS if section.applies(view)]

@@ -1,4 +1,4 @@
-"""The rows of the report's tables that sum up several runs: the median run by run, and the worst where it matters."""
+"""The rows of the report's tables: medians over the runs, and the worst value if it matters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Parts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SpanRow:
-    """Where a record's time goes, each span's percentiles as the median over runs."""
+    """The spans of a record's path, each percentile as the median over the runs."""
 
     line: Line
     spans: Mapping[str, Span]
@@ -74,18 +74,18 @@ class Matrix:
 
     columns: Sequence[Group]
     rows: Mapping[str, Mapping[int, Line]]
-    """By the lane's title; the line by its column's number."""
+    """By the lane's title, then by the number of the column."""
 
     @property
     def works(self) -> list[tuple[str, int]]:
-        """Each work with how many columns it has. Columns of one work stand together."""
+        """Each work with its number of columns. The columns of one work are adjacent."""
         counted: dict[str, int] = {}
         for group in self.columns:
             counted[group.work] = counted.get(group.work, 0) + 1
         return list(counted.items())
 
     def lowest(self, column: int) -> str | None:
-        """The key with the lowest p50 of a column, of those that count and have an engine."""
+        """Return the key with the lowest p50 of a column, among valid lanes with an engine."""
         known = [
             line
             for line in self.columns[column].lines
@@ -95,13 +95,13 @@ class Matrix:
 
 
 def middle(values: Iterable[Any]) -> float | None:
-    """The median of what is a number."""
+    """Return the median of all numbers."""
     known = [value for value in values if is_number(value)]
     return float(median(known)) if known else None
 
 
 def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
-    """The spans of every line that has them."""
+    """Return the spans of every lane that has them."""
     rows = []
     for line in lines:
         measured = [run.spans_ms for run in line.runs if run.spans_ms]
@@ -120,7 +120,7 @@ def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
 
 
 def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
-    """The publish delay of every line that has it."""
+    """Return the publish delay of every lane that has it."""
     rows = []
     for line in lines:
         delays = [run.publish_delay_ms for run in line.runs if run.publish_delay_ms is not None]
@@ -142,7 +142,7 @@ def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
 
 
 def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
-    """Processor and memory of every line that has them."""
+    """Return processor and memory of every lane that has them."""
     rows = []
     for line in lines:
         used = [run.resources for run in line.runs if run.resources]
@@ -160,7 +160,7 @@ def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
 
 
 def pause_rows(lines: Iterable[Line]) -> list[PauseRow]:
-    """The pauses of every line whose batch boundaries have one."""
+    """Return the pauses of every lane that has them."""
     rows = []
     for line in lines:
         boundaries = [each for run in line.runs for each in run.boundaries]
@@ -172,7 +172,7 @@ def pause_rows(lines: Iterable[Line]) -> list[PauseRow]:
 
 
 def gap_rows(result: Result, lines: Iterable[Line]) -> list[PauseRow]:
-    """The intervals of a study of batch boundaries."""
+    """Return the intervals of a study of checkpoints."""
     by_key = {line.key: line for line in lines}
     return [
         PauseRow(
@@ -187,7 +187,7 @@ def gap_rows(result: Result, lines: Iterable[Line]) -> list[PauseRow]:
 
 
 def matrix_of(groups: Sequence[Group]) -> Matrix:
-    """Lanes against works and rates."""
+    """Arrange lanes against works and rates."""
     works = list(dict.fromkeys(group.work for group in groups))
     columns = sorted(groups, key=lambda group: (works.index(group.work), group.rate_per_s or 0))
     rows: dict[str, dict[int, Line]] = {}
@@ -198,7 +198,7 @@ def matrix_of(groups: Sequence[Group]) -> Matrix:
 
 
 def part_names(rows: Iterable[PauseRow]) -> list[str]:
-    """The parts of all pauses, in the order in which they come."""
+    """Return the names of the parts of all pauses, in order."""
     return list(dict.fromkeys(name for row in rows for name in row.parts))
 
 

@@ -149,17 +149,29 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
     ("arguments", "what", "fix"),
     [
         (["--lanes", "floor,storm"], "there is no lane 'storm'", "use one or more of: floor"),
-        (["--profile", "slow"], "there is no profile 'slow'", "one of: quick, article, full"),
-        (["--payload", "20"], "--payload 20 is too small", "--payload "),
-        (["--work", "sort"], "--work sort is not known", "one of: stateless"),
-        (["--work", "join", "--lanes", "continuous"], "lane continuous cannot do join", "it can do: stateless"),
-        (["sweep", "--intervals", "fast,slow"], "--intervals fast,slow is no list of numbers", "as in --intervals"),
-        (["sweep", "--intervals", "5,-1"], "--intervals 5,-1 is no list of numbers", "as in --intervals"),
-        (["gap", "--intervals", ""], "--intervals  is no list of numbers", "as in --intervals"),
-        (["rates", "--ladder", "10,x"], "--ladder 10,x is no list of numbers", "as in --ladder"),
-        (["rates", "--ladder", "0,10"], "--ladder 0,10 is no list of numbers", "as in --ladder"),
-        (["engines", "--works", "sort"], "--works sort is not known", "some of: stateless"),
-        (["engines", "--rates", "many"], "--rates many is no list of numbers", "as in --rates"),
+        (["--profile", "slow"], "there is no profile 'slow'", "use one of: quick, article, full"),
+        (["--payload", "20"], "--payload 20 is too small", "use --payload "),
+        (["--work", "sort"], "--work sort is not known", "use one of: stateless"),
+        (
+            ["--work", "join", "--lanes", "continuous"],
+            "lane continuous cannot do join",
+            "use --work with one of: stateless",
+        ),
+        (
+            ["sweep", "--intervals", "fast,slow"],
+            "--intervals fast,slow is not a list of numbers",
+            "use whole numbers: --intervals",
+        ),
+        (
+            ["sweep", "--intervals", "5,-1"],
+            "--intervals 5,-1 is not a list of numbers",
+            "use whole numbers: --intervals",
+        ),
+        (["gap", "--intervals", ""], "--intervals  is not a list of numbers", "use whole numbers: --intervals"),
+        (["rates", "--ladder", "10,x"], "--ladder 10,x is not a list of numbers", "use whole numbers: --ladder"),
+        (["rates", "--ladder", "0,10"], "--ladder 0,10 is not a list of numbers", "use whole numbers: --ladder"),
+        (["engines", "--works", "sort"], "--works sort is not known", "use one or more of: stateless"),
+        (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
     ],
 )
 def test_what_cannot_be_done_is_2_before_anything_begins(
@@ -354,8 +366,8 @@ def test_a_pipeline_without_records_or_with_two_kinds_of_them_is_refused(capsys:
     both = ["--generator", "cli_bench_made.py:make", "--replay", "topic"]
     for arguments in ([], both):
         lines = refused(capsys, "cli_bench_own.py", *arguments)
-        assert lines[0] == "error: the benchmark does not know what to send [OPTION_REFUSED]"
-        assert lines[-1].startswith("fix: --generator FILE:FUNCTION, or --replay TOPIC")
+        assert lines[0] == "error: no records to send are named [OPTION_REFUSED]"
+        assert lines[-1].startswith("fix: use --generator FILE:FUNCTION or --replay TOPIC")
 
 
 def test_a_pipeline_that_is_not_there_is_2(capsys: Capture, fake: FakeBench) -> None:

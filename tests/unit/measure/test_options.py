@@ -55,10 +55,10 @@ def test_a_profiles_demand_for_boundaries_holds_for_its_own_window_alone(changed
 @pytest.mark.parametrize(
     ("changed", "what", "fix"),
     [
-        ({"payload": 40}, "--payload 40 is too small", f"--payload {smallest_payload()} or more"),
-        ({"checkpoint_every": "4s"}, "--checkpoint-every 4s is below 5 s", "--checkpoint-every 5s or more"),
-        ({"work": "sort"}, "--work sort is not known", "one of: stateless, aggregate"),
-        ({"shape": "square"}, "--shape square is not known", "one of: constant, poisson, burst, step"),
+        ({"payload": 40}, "--payload 40 is too small", f"use --payload {smallest_payload()} or more"),
+        ({"checkpoint_every": "4s"}, "--checkpoint-every 4s is below 5 s", "use --checkpoint-every 5s or more"),
+        ({"work": "sort"}, "--work sort is not known", "use one of: stateless, aggregate"),
+        ({"shape": "square"}, "--shape square is not known", "use one of: constant, poisson, burst, step"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_fix(changed: dict[str, Any], what: str, fix: str) -> None:
@@ -78,7 +78,7 @@ def test_a_duration_that_is_none_is_refused(changed: dict[str, str]) -> None:
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(OptionRefused) as refused:
         options_of("slow", {})
-    assert (refused.value.what, refused.value.fix) == ("there is no profile 'slow'", "one of: quick, article, full")
+    assert (refused.value.what, refused.value.fix) == ("there is no profile 'slow'", "use one of: quick, article, full")
 
 
 def test_the_smallest_payload_is_accepted() -> None:

@@ -40,7 +40,7 @@ def test_both_modes_beside_the_floor_on_the_users_records() -> None:
         assert cell.plan.flow.records == records
         assert cell.plan.flow.stamped, "a result is traced to its record, and the record must say its number"
         assert cell.plan.known_by == ByLineage()
-    assert "nothing is said here about losses" in study.notes[0]
+    assert "cannot detect losses" in study.notes[0]
     assert study.settings["records"] == "generated"
 
 

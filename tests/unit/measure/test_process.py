@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.errors import MeasurementFailed
 from tailrace.measure.lane import Command
-from tailrace.measure.process import KilledOnce, LaneProcess, _telling_line
+from tailrace.measure.process import KilledOnce, LaneProcess, _error_line
 
 WaitUntil = Callable[[Callable[[], bool], str], None]
 WAITING = "import os, signal, sys; print(os.environ['WORD'], os.getpid(), flush=True); signal.pause()"
@@ -36,7 +36,7 @@ def test_it_runs_with_the_environment_of_its_command_until_it_is_stopped(tmp_pat
     assert not psutil.pid_exists(child)
 
 
-def test_one_that_ended_by_itself_is_told_with_its_telling_line(tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_one_that_ended_by_itself_is_told_with_its_error_line(tmp_path: Path, wait_until: WaitUntil) -> None:
     code = "import sys; print('starting'); print('java.lang.OutOfMemoryError: heap'); print('bye'); sys.exit(3)"
 
     def ended() -> bool:
@@ -76,8 +76,8 @@ def test_a_killed_one_has_no_time_for_a_word(tmp_path: Path, wait_until: WaitUnt
         (["x" * 999], "x" * 300),
     ],
 )
-def test_the_telling_line_is_the_last_that_names_an_error(lines: list[str], telling: str) -> None:
-    assert _telling_line(lines) == telling
+def test_the_error_line_is_the_last_that_names_an_error(lines: list[str], telling: str) -> None:
+    assert _error_line(lines) == telling
 
 
 class FakeProcess:

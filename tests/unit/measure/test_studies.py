@@ -91,7 +91,7 @@ def test_a_lane_that_cannot_do_the_work_is_refused() -> None:
     with pytest.raises(OptionRefused) as refused:
         lanes_study(options_of("quick", {"work": "join", "lanes": ("continuous",)}), "quick")
     assert refused.value.what == "lane continuous cannot do join"
-    assert refused.value.fix == "it can do: stateless"
+    assert refused.value.fix == "use --work with one of: stateless"
 
 
 def test_a_sweep_has_micro_batch_at_every_interval_beside_the_others() -> None:

@@ -150,7 +150,7 @@ def test_a_valid_result_says_of_every_void_run_that_it_is_void() -> None:
     late = next(run for run in result["runs"] if run["key"] == "flink stateless 8000")
     late |= {"valid": False, "problems": ["the load missed its plan: late"]}
     page = render_report(Result.from_json(result))
-    assert "1 of 57 runs could not keep up with the load, 1 of 57 are void for what is told beside them" in page
+    assert "1 of 57 runs could not keep up with the load, 1 of 57 are void, each with its reason" in page
 
 
 def test_records_that_a_kill_repeats_are_no_fault() -> None:

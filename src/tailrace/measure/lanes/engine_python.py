@@ -24,37 +24,37 @@ from tailrace.toolchain.addresses import without_addresses
 from tailrace.toolchain.staging import staging
 
 _LONGEST_S = 1800.0
-"""How long one step may take. The largest is half a gigabyte to download."""
+"""The time limit of one step. The largest downloads half a gigabyte."""
 
-_SAY_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 _PACKAGE = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
 _COLLECTED = re.compile(r"^Collecting ([A-Za-z0-9._-]+)")
 _BUILD_LOCK = "build.lock"
 
 
 def venv_python(engine: Engine) -> Path:
-    """The interpreter of the engine's environment once it is set up."""
+    """Return the interpreter of the engine's environment. It exists once the engine is set up."""
     return _folder(engine) / "bin" / "python"
 
 
 def site_packages(engine: Engine) -> Path:
-    """Where the environment has its packages."""
+    """Return the folder with the packages of the environment."""
     for found in (_folder(engine) / "lib").glob("python3.*/site-packages"):
         return found
-    raise engine.refused("its Python environment is not there any more", "try again")
+    raise engine.refused("its Python environment is gone", "try again")
 
 
 def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announce) -> None:
-    """Make the environment unless it is there. The caller holds the engine's folder.
+    """Make the environment if it is missing. The caller holds the lock of the engine's folder.
 
     Args:
-        engine: Whose. Its ``requirements.lock`` says what goes in; its ``build.lock``, where it has one, what must be
-            there before, to build those packages that are published as sources only.
-        newest: The newest Python that the engine is published for, where it lags behind.
-        announce: Told what happens.
+        engine: The engine. Its ``requirements.lock`` lists the packages; its ``build.lock``, if any, what is needed to
+            build those that are published only as sources.
+        newest: The newest Python that the engine supports, if there are newer ones.
+        announce: Called with the progress.
 
     Raises:
-        LaneUnavailable: It could not be made; the error says what refused.
+        LaneUnavailable: The set-up failed; the error says why.
     """
     if venv_python(engine).is_file():
         return
@@ -73,7 +73,7 @@ def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announ
             installer = [*_installer(engine, made / "bin" / "python"), *options]
             _run(engine, [*installer, "--requirement", str(lock)], announce, total=len(_packages(lock)))
         folder = _folder(engine)
-        shutil.rmtree(folder, ignore_errors=True)  # one whose Python has gone since
+        shutil.rmtree(folder, ignore_errors=True)  # an environment whose Python is gone
         made.replace(folder)
 
 
@@ -110,7 +110,7 @@ def _installer(engine: Engine, python: Path) -> list[str]:
 
 
 def _run(engine: Engine, command: Sequence[str], announce: Announce, total: int = 0) -> None:
-    # A user's pip settings, such as a mirror, hold. These would forbid an environment of our own, or lead into theirs.
+    # The user's pip settings apply, such as a mirror. These two would refuse this environment, or use another.
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     environment |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
     with subprocess.Popen(
@@ -127,29 +127,29 @@ def _run(engine: Engine, command: Sequence[str], announce: Announce, total: int 
         try:
             output = _read(process, lambda done, name: announce(f"{engine.title}: {done} of {total} packages ({name})"))
         except BaseException:
-            # Whatever ends the reading early, Ctrl-C too, ends the installer.
+            # Anything that ends the reading early, Ctrl-C too, ends the installer.
             process.kill()
             raise
         finally:
             bound.cancel()
     if process.returncode != 0:
-        why = f"it was not done within {_LONGEST_S:g} s" if process.returncode == -signal.SIGKILL else _reason(output)
-        fix = "connect to the network, where that is what refused, and try again"
+        why = f"it took longer than {_LONGEST_S:g} s" if process.returncode == -signal.SIGKILL else _reason(output)
+        fix = "check the network connection and try again"
         raise engine.refused(why, fix, detail=without_addresses(output))
 
 
 def _read(process: subprocess.Popen[str], progress: Callable[[int, str], None]) -> str:
-    """Return all that the installer prints, and report each package that it names, but not too often."""
+    """Return the output of the installer, and report the packages that it names, but not too often."""
     assert process.stdout is not None  # noqa: S101 - for the type checker
     printed: list[str] = []
-    done, said_s = 0, 0.0
+    done, reported_s = 0, 0.0
     for line in process.stdout:
         printed.append(line)
         if (collected := _COLLECTED.match(line)) is not None:
             done += 1
-            if time.monotonic() - said_s >= _SAY_EVERY_S:
+            if time.monotonic() - reported_s >= _REPORT_EVERY_S:
                 progress(done, collected.group(1))
-                said_s = time.monotonic()
+                reported_s = time.monotonic()
     return "".join(printed)
 
 
@@ -166,14 +166,14 @@ def _reason(output: str) -> str:
 
 
 OLDEST = (3, 11)
-"""What the lock files were made for."""
+"""The oldest Python that the lock files support."""
 
 _USUAL_PLACES = ("~/.pyenv/versions/{version}.*/bin/python", "~/.local/share/uv/python/cpython-{version}.*/bin/python3")
 _ASK_TIMEOUT_S = 20.0
 
 
 def find_python(newest: tuple[int, int] | None) -> Path | None:
-    """Return a Python not newer than ``newest``: the one that runs this, where it fits, or one that lies around."""
+    """Return a Python not newer than ``newest``: the running one if it fits, or another one on this machine."""
     if newest is None or sys.version_info[:2] <= newest:
         return Path(sys.executable)
     for minor in range(newest[1], OLDEST[1] - 1, -1):
@@ -192,7 +192,7 @@ def _candidates(version: str) -> Iterator[Path]:
 
 
 def _is(python: Path, version: str) -> bool:
-    """Whether it runs and is what its name says; a version manager's script may be neither."""
+    """Return whether it runs and has this version; a script of a version manager may do neither."""
     ask = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
     try:
         answer = subprocess.run(

@@ -1,4 +1,1 @@
-"""Load that keeps to its plan and a probe that reads results like any consumer, each in a process of its own.
-
-Both are separate processes so that neither the driver program nor the other one can delay what they time.
-"""
+"""Open-loop load and probe, each in its own process, so that nothing else can delay what they time."""

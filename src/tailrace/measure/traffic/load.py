@@ -1,4 +1,4 @@
-"""Open-loop load: record *i* is sent when the plan says so, whatever became of the ones before it."""
+"""Open-loop load: it sends record *i* when the plan says so, whatever happens to the records before it."""
 
 import time
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from tailrace.measure.traffic.records import Records, as_settings
 from tailrace.measure.traffic.worker import Worker
 
 _HEAD_START_NS = 2 * NS_PER_S
-"""The process needs this long to be ready for its first record, a burst before it included."""
+"""The process needs this long to start and to send the burst."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """How well the load kept to its plan, over the measured records."""
+    """How well the load kept to its plan."""
 
     sent: int
-    """All records of the plan that were handed over, measured or not."""
+    """All records of the plan that were sent, measured or not."""
     failed: int
-    """Records that the broker did not take, measured or not."""
+    """Records that the broker did not accept, measured or not."""
     measured: int
     took_s: float
-    """From the first measured record to the last, as they were really sent."""
+    """From the first measured record to the last, by real send time."""
     late_ms_p50: float
     late_ms_p99: float
     late_ms_max: float
@@ -32,16 +32,16 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class Flow:
-    """What is sent, and when.
+    """The records of a load and their times.
 
     Attributes:
-        records: Where the records come from.
-        rate_per_s: How many a second, on average.
-        shape: How they are spread over time.
-        burst: Records, numbered below zero and not part of the plan, that are sent at once before it begins: a JVM
-            compiles what runs often, so they do in a second what the plan's rate would need a minute for.
-        stamped: Whether records carry their number and intended send time in headers too.
-        first_number: The number of the plan's first record, where a topic gets one load after another.
+        records: The source of the records.
+        rate_per_s: The mean rate.
+        shape: The load over time.
+        burst: Records sent at once before the plan, numbered below zero. A JVM compiles what runs often: the burst does
+            in a second what takes a minute at the rate of the plan.
+        stamped: Whether headers also carry the number and intended send time.
+        first_number: The number of the first record of the plan, if a topic gets several loads.
     """
 
     records: Records
@@ -79,19 +79,19 @@ class Load:
 
     @property
     def pid(self) -> int:
-        """The process that sends."""
+        """The id of the process."""
         return self._worker.pid
 
     def number_until(self, end_ns: int) -> int:
-        """The number of the first record that is not due before ``end_ns``."""
+        """Return the number of the first record that is not due before ``end_ns``."""
         return self._first_number + self.plan.count_until(end_ns)
 
     def measure(self, first_ns: int, end_ns: int) -> None:
-        """Report on what is due from ``first_ns`` on; send what is due before ``end_ns`` and no more."""
+        """Report on the records that are due from ``first_ns`` on; stop sending at ``end_ns``."""
         self._worker.tell({"first_ns": first_ns, "end_ns": end_ns})
 
     def report(self, timeout_s: float) -> LoadReport:
-        """Wait until everything is sent and acknowledged."""
+        """Wait until all records are sent and acknowledged; return the report."""
         deadline = time.monotonic() + timeout_s
         while (remaining := deadline - time.monotonic()) > 0:
             answer = self._worker.answer(remaining)

@@ -1,4 +1,4 @@
-"""The process that sends records when they are due, and notes how late each one was handed over."""
+"""The process that sends records when they are due, and records how late it sent each one."""
 
 import time
 from array import array
@@ -12,15 +12,15 @@ from tailrace.measure.traffic.records import maker
 from tailrace.measure.traffic.worker import Orders
 
 PRODUCER = {
-    # Every record is sent at once: a producer that gathers records adds its own wait to each of them.
+    # A producer that batches records adds its own wait to each of them.
     "linger.ms": 0,
     "socket.nagle.disable": True,
     "acks": "all",
-    # Records that come while a request is under way go together in the next one: no wait where there is none, and
-    # far fewer requests where the broker is busy.
+    # Records that arrive during a request go together in the next one: no wait if the broker is idle, and far fewer
+    # requests if it is busy.
     "max.in.flight.requests.per.connection": 1,
     "delivery.report.only.error": True,
-    # As Java's clients place a key, so that every engine finds a key where its own producer would have put it.
+    # The partitioner of Java's clients, so that every engine finds a key in the partition of its own producer.
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": 1_000_000,
     "log_level": 0,
@@ -28,12 +28,12 @@ PRODUCER = {
 SEQUENCE_HEADER = "bench.id"
 SENT_HEADER = "bench.sent_ns"
 _CLOSEST_NS = NS_PER_S // 2_000
-"""Records that are due closer together than this are sent once in ``_TOGETHER_NS``, all that are due by then."""
+"""If records are due closer together than this, the process sends all due ones once per ``_TOGETHER_NS``."""
 _TOGETHER_NS = NS_PER_S // 1_000
-"""To wake for each of 9,000 records a second takes 0.8 of a core more, in broker, load and probe, than to wake a
-thousand times: of two cores, this is what engines have left. The wait counts as latency."""
+"""At 9,000 records a second, a wake-up for each takes 0.8 of a core more, in broker, load and probe, than a thousand
+wake-ups: on two cores that is what engines have left. The wait counts as latency."""
 _LOOK_EVERY_NS = NS_PER_S // 20
-"""Orders and errors are looked for this often, also where the next record is far away."""
+"""The interval between looks at messages and errors, also if the next record is far away."""
 
 
 class _Sender:
@@ -57,11 +57,11 @@ class _Sender:
         self.late_ns = array("q")
 
     def run(self) -> dict[str, Any]:
-        """Send everything that is due; return what there is to know about it."""
+        """Send all records that are due; return the report."""
         self._send_burst(self.orders.settings["burst"])
         index, now, look_at = 0, self.clock.now_ns(), 0
         while index < self.end and not self.orders.released.is_set():
-            if now >= look_at:  # what it would cost for every record, no engine has
+            if now >= look_at:  # for every record it would cost too much
                 self._obey()
                 self.producer.poll(0)
                 look_at = now + _LOOK_EVERY_NS
@@ -81,7 +81,7 @@ class _Sender:
         return {"sent": index, "failed": self.failed + undelivered, **self._measured()}
 
     def _measured(self) -> dict[str, Any]:
-        """How the measured records kept to the plan."""
+        """Return how late the measured records were."""
         late = np.sort(np.array(self.late_ns, dtype=np.int64)[self.first :])
         if not len(late):
             return {"measured": 0, "took_s": 0.0, "late_ms_p50": 0.0, "late_ms_p99": 0.0, "late_ms_max": 0.0}
@@ -94,9 +94,9 @@ class _Sender:
         }
 
     def _send_burst(self, count: int) -> None:
-        """Records before the plan's first, all at once and numbered below zero: they warm up what they pass."""
+        """Send the records before the plan at once, to warm up the engine."""
         for sequence in range(-count, 0):
-            # Times only grow with numbers, also where this process was slow to start: an aggregate takes the greatest.
+            # Times must grow with the numbers, even if this process started slowly: an aggregate takes the largest.
             self._produce(sequence, min(self.clock.now_ns(), self.plan.start_ns))
 
     def _obey(self) -> None:
@@ -113,7 +113,7 @@ class _Sender:
                     self.topic, value, key, timestamp=due_ns // 1_000_000, headers=headers, on_delivery=self._delivered
                 )
             except BufferError:
-                # The broker is behind: wait for room. The record's lateness then tells.
+                # The broker is behind: wait for room. The delay of the record shows it.
                 self.producer.poll(0.01)
             else:
                 return
@@ -124,7 +124,7 @@ class _Sender:
 
 
 def main() -> None:
-    """Send until the plan's end or the owner's."""
+    """Send until the plan or the owner ends."""
     orders = Orders()
     orders.reply(_Sender(orders).run())
 

@@ -15,11 +15,11 @@ from tailrace.measure.schedule import Clock
 from tailrace.measure.traffic.worker import Worker
 
 OFFSET_BITS = 40
-"""A source record's partition and offset make one number: the partition above so many bits of offset."""
+"""A source record's partition and offset make one number: the partition above this many bits of offset."""
 
 
 def origin_number(partition: int, offset: int) -> int:
-    """One number for a record's place in its topic."""
+    """Return one number for a record's partition and offset."""
     return (partition << OFFSET_BITS) | offset
 
 
@@ -28,10 +28,10 @@ class Arrivals:
     """Records in the order of their receipt.
 
     Attributes:
-        numbers: The number in each record: its place in the plan, or in its source topic where it is known by that.
-        sent_ns: The intended send time in each record; 0 where it has none.
-        received_ns: When the probe had it.
-        ready_ns: When the probe had reached the end of every partition and read what came; None if it never did.
+        numbers: The number of each record: its index in the plan, or its place in the source topic.
+        sent_ns: The intended send time of each record; 0 if it has none.
+        received_ns: When the probe received it.
+        ready_ns: When the probe reached the end of every partition; None if it never did.
     """
 
     numbers: NDArray[np.int64]
@@ -40,21 +40,21 @@ class Arrivals:
     ready_ns: int | None
 
     def within(self, first: int, end: int) -> "Arrivals":
-        """Those whose number is in a range."""
+        """Return the records whose number is in a range."""
         return self.where((self.numbers >= first) & (self.numbers < end))
 
     def where(self, keep: NDArray[np.bool_]) -> "Arrivals":
-        """Those that a mask keeps."""
+        """Return the records that a mask keeps."""
         return Arrivals(self.numbers[keep], self.sent_ns[keep], self.received_ns[keep], self.ready_ns)
 
     def firsts(self) -> "Arrivals":
-        """The first arrival of each number, in the order of the numbers."""
+        """Return the first arrival of each number, in the order of the numbers."""
         _, first = np.unique(self.numbers, return_index=True)
         return Arrivals(self.numbers[first], self.sent_ns[first], self.received_ns[first], self.ready_ns)
 
     @property
     def latency_ns(self) -> NDArray[np.int64]:
-        """From intended send to receipt."""
+        """The time from intended send to receipt."""
         return self.received_ns - self.sent_ns
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class ByFields:
-    """Output records are known by two fields of their JSON value: their number and their intended send time."""
+    """Identify a result by two fields of its JSON value: its number and its intended send time."""
 
     number: str
     sent_ns: str
@@ -71,7 +71,7 @@ class ByFields:
 
 @dataclass(frozen=True)
 class ByLineage:
-    """Output records are known by the headers that say which source record they came from."""
+    """Identify a result by the lineage in its headers."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Snapshot:
     p95_ms: float | None
     p99_ms: float | None
     ready: bool
-    """Whether the probe has caught up with the topic and reads what comes."""
+    """Whether the probe has reached the end of the topic."""
 
 
 OnSnapshot = Callable[[Snapshot], None]
@@ -110,11 +110,11 @@ class Probe:
 
     @property
     def pid(self) -> int:
-        """The process that reads."""
+        """The id of the process."""
         return self._worker.pid
 
     def watch(self, until: Callable[[Snapshot], bool], on_snapshot: OnSnapshot) -> None:
-        """Follow what arrives until ``until`` says that it is enough."""
+        """Call ``on_snapshot`` with every snapshot until ``until`` returns true."""
         while True:
             snapshot = self._next(5.0)
             if snapshot is not None:
@@ -125,15 +125,15 @@ class Probe:
     def arrivals(
         self, first: int, end: int, *, timeout_s: float, on_snapshot: OnSnapshot, settle_s: float | None = None
     ) -> Arrivals:
-        """Everything that arrived, after waiting at most ``timeout_s`` for the records ``first`` to ``end``.
+        """Wait at most ``timeout_s`` for the records ``first`` to ``end``; return every arrival.
 
-        Where it is not known which records come out, the wait ends when nothing came for ``settle_s``.
+        If it is not known which records come out, the wait ends after ``settle_s`` without an arrival.
         """
         self._worker.tell({"first": first, "end": end, "timeout_s": timeout_s, "settle_s": settle_s})
         deadline = time.monotonic() + timeout_s + 15
         while self._handed_over is None:
             if time.monotonic() > deadline:
-                raise MeasurementFailed("the probe did not hand over its samples in time")
+                raise MeasurementFailed("the probe did not return its samples in time")
             snapshot = self._next(1.0)
             if snapshot is not None:
                 on_snapshot(snapshot)
@@ -160,7 +160,7 @@ class Probe:
 
 
 def save_arrivals(arrivals: Arrivals, file: Path) -> None:
-    """Hand them over in a file."""
+    """Save arrivals in a file for another process."""
     np.savez(
         file,
         numbers=arrivals.numbers,
@@ -171,7 +171,7 @@ def save_arrivals(arrivals: Arrivals, file: Path) -> None:
 
 
 def take_arrivals(file: Path) -> Arrivals:
-    """Take them over and remove the file."""
+    """Load arrivals and remove the file."""
     try:
         with np.load(file) as saved:
             ready_ns = int(saved["ready_ns"]) or None

@@ -1,4 +1,4 @@
-"""The process that reads a topic as any consumer would and notes when each record arrived."""
+"""The process that reads a topic like any consumer and records when each record arrived."""
 
 import json
 import tempfile
@@ -22,19 +22,19 @@ CONSUMER = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "fetch.min.bytes": 1,
-    # Only bounds how long an idle fetch stays open; a record ends it at once.
+    # Bounds an idle fetch only; a record ends it at once.
     "fetch.wait.max.ms": 500,
     "socket.nagle.disable": True,
     "log_level": 0,
 }
-_TELL_EVERY_S = 0.5
+_REPORT_EVERY_S = 0.5
 
 Identify = Callable[[Message], tuple[int, int]]
 """From a record to its number and its intended send time."""
 
 
 class _Reader:
-    """One lane's arrivals."""
+    """The arrivals of one lane."""
 
     def __init__(self, orders: Orders) -> None:
         settings = orders.settings
@@ -46,7 +46,7 @@ class _Reader:
         self.consumer = Consumer({**CONSUMER, **settings["client"]})
         self.consumer.assign([TopicPartition(settings["topic"], number, 0) for number in range(settings["partitions"])])
         self.numbers, self.sent, self.received = array("q"), array("q"), array("q")
-        self.told_until = 0
+        self.reported_until = 0
         self.wanted = False
         self.missing: set[int] = set()
         self.last_arrival = time.monotonic()
@@ -54,15 +54,15 @@ class _Reader:
         self.give_up_at = float("inf")
 
     def run(self) -> None:
-        """Read until the wanted records are all there, or time is up, or the owner is gone."""
-        tell_at = time.monotonic() + _TELL_EVERY_S
+        """Read until all wanted records are there, the time is up or the owner has ended."""
+        tell_at = time.monotonic() + _REPORT_EVERY_S
         while not self.orders.released.is_set():
             message = self.consumer.poll(0.05)
             if message is not None:
                 self._take(message, self.clock.now_ns())
             now = time.monotonic()
             if now >= tell_at:
-                tell_at = now + _TELL_EVERY_S
+                tell_at = now + _REPORT_EVERY_S
                 self._obey()
                 self.orders.reply(self._snapshot())
             if self.wanted and self._is_enough(now):
@@ -96,10 +96,10 @@ class _Reader:
             self.give_up_at = time.monotonic() + order["timeout_s"]
 
     def _snapshot(self) -> dict[str, Any]:
-        """The percentiles of what arrived since the last one."""
-        received = np.array(self.received[self.told_until :], dtype=np.int64)
-        recent = np.sort(received - np.array(self.sent[self.told_until :], dtype=np.int64))
-        self.told_until = len(self.numbers)
+        """Return the percentiles of the arrivals since the last snapshot."""
+        received = np.array(self.received[self.reported_until :], dtype=np.int64)
+        recent = np.sort(received - np.array(self.sent[self.reported_until :], dtype=np.int64))
+        self.reported_until = len(self.numbers)
         return {
             "arrived": len(self.numbers),
             "recent": len(recent),
@@ -110,11 +110,11 @@ class _Reader:
         }
 
     def _finish(self) -> None:
-        """Hand over every sample."""
+        """Send all samples to the owner."""
         numbers, sent, received = (
             np.array(column, dtype=np.int64) for column in (self.numbers, self.sent, self.received)
         )
-        # Made at the last moment and removed by the owner as soon as it is read: a killed run leaves no file behind.
+        # Created at the last moment and removed by the owner at once, so that a killed run leaves no file.
         with tempfile.NamedTemporaryFile(prefix="tailrace-samples-", suffix=".npz", delete=False) as file:
             pass
         save_arrivals(Arrivals(numbers, sent, received, self.ready_ns), Path(file.name))
@@ -130,18 +130,18 @@ def _by_fields(number: str, sent_ns: str) -> Identify:
 
 
 def _by_lineage(message: Message) -> tuple[int, int]:
-    """The place of the source record; its time is that of its event, in milliseconds, until the place is looked up."""
+    """Return the place of the source record, and its event time until the audit knows the intended send time."""
     headers = dict(message.headers() or ())
     partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
     if partition is not None and offset is not None:
         return origin_number(int(partition), int(offset)), int(headers.get("tailrace.event_time") or 0) * 1_000_000
-    if SENT_HEADER in headers:  # a record of the load itself, where no engine is between that might pass headers on
+    if SENT_HEADER in headers:  # a record of the load itself, if there is no engine
         return origin_number(message.partition() or 0, message.offset() or 0), int(headers[SENT_HEADER] or 0)
     return -1, 0
 
 
 def main() -> None:
-    """Read until told to hand over."""
+    """Read until the owner wants the samples."""
     _Reader(Orders()).run()
 
 

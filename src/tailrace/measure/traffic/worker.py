@@ -1,6 +1,6 @@
-"""A measuring process of ours: told what to do by lines of JSON, answering by lines of JSON.
+"""A measuring process: it receives lines of JSON and answers with lines of JSON.
 
-It ends when its owner closes the pipe or dies.
+It ends when its owner closes the pipe or ends.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ class Worker:
         printed = self._errors.read().decode(errors="replace").strip()
         return MeasurementFailed(
             f"the measuring process {self.module.rpartition('.')[2]} ended early",
-            why=printed.splitlines()[-1] if printed else "it said nothing",
+            why=printed.splitlines()[-1] if printed else "it printed nothing",
             detail=printed,
         )
 
@@ -111,21 +111,21 @@ class Worker:
 
 
 class Orders:
-    """The worker's side: the settings first, then messages as they come; it ends when the owner lets go."""
+    """The worker's side: the settings first, then messages as they arrive."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = json.loads(sys.stdin.readline())
         self._pending: queue.Queue[dict[str, Any]] = queue.Queue()
         self.released = threading.Event()
-        """Set once the owner has let go, or died."""
+        """Set when the owner has closed the pipe or ended."""
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
-        # A collection pause would show up as latency of the system under test.
+        # A pause of the garbage collector would count as latency of the engine.
         gc.collect()
         gc.freeze()
         gc.disable()
 
     def take(self) -> Iterator[dict[str, Any]]:
-        """The messages that came since the last call."""
+        """Yield the messages since the last call."""
         while not self._pending.empty():
             yield self._pending.get()
 
@@ -136,7 +136,7 @@ class Orders:
             sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            # The owner is gone; there is nobody to tell.
+            # The owner has ended.
             sys.exit(0)
 
     def _listen(self) -> None:

@@ -128,6 +128,6 @@ def test_arrivals_are_taken_over_with_the_file_that_held_them(tmp_path: Path) ->
 def test_a_probe_that_hands_over_nothing_is_an_error_and_not_a_wait() -> None:
     with (
         Probe(CLIENT, "out", clock=CLOCK, known_by=ByLineage()) as reading,
-        pytest.raises(MeasurementFailed, match="did not hand over"),
+        pytest.raises(MeasurementFailed, match="did not return"),
     ):
         reading.arrivals(0, 1, timeout_s=-20.0, on_snapshot=lambda _: None)

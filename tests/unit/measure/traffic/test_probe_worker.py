@@ -68,7 +68,7 @@ class FakeConsumer:
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(probe_worker, "Consumer", FakeConsumer)
-    monkeypatch.setattr(probe_worker, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(probe_worker, "_REPORT_EVERY_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
