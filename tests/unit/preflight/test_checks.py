@@ -17,7 +17,7 @@ from tailrace.preflight.finding import Finding, Severity
 from tailrace.preflight.latency import latency_chain
 from tailrace.preflight.query import Saved
 
-from .fakes import node, query, refusal
+from .made_up import node, query, refusal
 
 RTM = "STREAMING_REAL_TIME_MODE."
 SCAN = node("RealTimeStreamScan")
