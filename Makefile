@@ -8,8 +8,6 @@ READY  := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 	--config-settings='--build-option=--compression=stored'
 RESULTS := benchmarks/results
-COMMA := ,
-KINDS := $(subst $() ,$(COMMA),$(addprefix realtime-,builtin udf udf-arrow pandas pandas-iter arrow map-pandas map-arrow))
 # The newest of the supported interpreters that is here; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -19,8 +17,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && printf -- '-n 2 --dist worksteal')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit matrix test-engines bench-start bench bench-full bench-sweep bench-gap bench-engines bench-engines-warm \
-	bench-python bench-python-slow bench-python-rates bench-python-limit bench-aggregate bench-lineage bench-static soak docs lock clean
+.PHONY: help setup demo test lint unit matrix test-engines bench bench-start soak docs lock class-lists clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -54,59 +51,12 @@ unit: $(READY)  ## the tests that need no JVM: under a minute
 test-engines: $(READY)  ## the lanes of Flink, PyFlink, Kafka Streams and Quix Streams, for real: downloads much
 	@TAILRACE_ENGINES=1 $(BIN)/pytest tests/e2e/test_bench_engines.py
 
-bench: $(READY)  ## the README's figures: Kafka alone, micro-batch, real time; five minutes
+bench: $(READY)  ## the README's figures: Kafka alone, micro-batch, real time; five minutes (tailrace bench study --list: others)
 	@$(BIN)/tailrace bench --profile article --out $(RESULTS)/article
 
-bench-full: $(READY)  ## the same by all rules: long warm-up, batch boundaries, five runs; 45 minutes
-	@$(BIN)/tailrace bench --profile full --out $(RESULTS)/full
-
-bench-sweep: $(READY)  ## latency against the micro-batch trigger interval; 10 minutes
-	@$(BIN)/tailrace bench sweep --out $(RESULTS)/sweep
-
-bench-gap: $(READY)  ## what a checkpoint costs in real time, and what a crash replays; 20 minutes
-	@$(BIN)/tailrace bench gap --out $(RESULTS)/gap
-
-bench-engines: $(READY)  ## other engines at the same work, by default and tuned; two hours
-	@$(BIN)/tailrace bench engines --out $(RESULTS)/engines
-
-bench-engines-warm: $(READY)  ## the keyed aggregate at 2,000/s when every engine is warm; 30 minutes
-	@$(BIN)/tailrace bench engines --works aggregate --rates 2000 --burst 60000 --warmup 40 --seconds 15 \
-		--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned \
-		--out $(RESULTS)/engines-warm
-
-bench-python: $(READY)  ## every kind of Python function against a built-in expression, twice in turn; 35 minutes
-	@$(BIN)/tailrace bench engines --works python --rates 2000 --burst 20000 --warmup 70 --seconds 15 --runs 2 \
-		--lanes $(KINDS) --out $(RESULTS)/python
-
-SLOWLY := bench engines --works python --rates 10 --warmup 30 --seconds 300 --runs 1
-bench-python-slow: $(READY)  ## the same kinds at ten events a second, five minutes each, two engines at a time; 30 minutes
-	@$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-udf,realtime-udf-arrow,realtime-pandas,realtime-pandas-iter \
-		--out $(RESULTS)/python-slow & first=$$!; \
-	$(BIN)/tailrace $(SLOWLY) --lanes realtime-builtin,realtime-arrow,realtime-map-pandas,realtime-map-arrow \
-		--out $(RESULTS)/python-slow-batches; second=$$?; wait $$first && exit $$second
-
-bench-python-rates: $(READY)  ## a plain and a vectorised function at rising rates, against stock settings and other engines; 30 minutes
-	@$(BIN)/tailrace bench engines --works python --rates 2000,4000,6000,8000,9000,12000,18000,24000 --burst 20000 --warmup 60 --seconds 15 \
-		--runs 1 --lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread \
-		--out $(RESULTS)/python-rates
-
-bench-python-limit: $(READY)  ## the highest rates of a plain and a vectorised function against stock settings; 17 minutes
-	@$(BIN)/tailrace bench engines --works python --rates 6000,9000,12000,18000,24000,27000,30000,36000 --burst 20000 --warmup 60 \
-		--seconds 15 --runs 1 --lanes realtime-udf,realtime-pandas,python-five --out $(RESULTS)/python-limit
-
-bench-aggregate: $(READY)  ## keyed aggregate in real time: Spark's defaults against Tailrace's; 10 minutes
-	@$(BIN)/tailrace bench --work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3 \
-		--out $(RESULTS)/aggregate
-
-bench-lineage: $(READY)  ## what lineage costs: the demo's pipeline with and without it
-	@$(BIN)/python benchmarks/lineage.py
-
-bench-start: $(READY)  ## how soon a pipeline works: first output of `tailrace run`, first record of a Python function; 5 minutes
+bench-start: $(READY)  ## time from `tailrace run` to the first output, and of the first record; five minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
-
-bench-static: $(READY)  ## what a static table in a broadcast join costs at each checkpoint
-	@$(BIN)/python benchmarks/static_table.py
 
 soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 restarts under load; about an hour
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \

@@ -1,17 +1,19 @@
 """What the docs say of measured figures: the README's table, and the page of all committed results."""
 
-import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from tailrace.bench.screen import ms
+from tailrace.measure.lanes.spark import SPARK_LANES
+from tailrace.measure.python_work import FUNCTIONS
+from tailrace.measure.screen import ms
+from tailrace.report import read_result
 from tailrace.report.figures import count, plain, seconds, three_figures
 from tailrace.report.lines import Group, Line, groups_of
 from tailrace.report.picture import in_words, percentile_svg
+from tailrace.report.result import PERCENTILES, GapInterval, LaneSummary, Machine, Result
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -53,18 +55,14 @@ STUDIES = {
     ),
 }
 """The committed results, by folder, in the order of the page."""
-PERCENTILES = ("p50", "p95", "p99", "p99.9")
 
 _NAMES = re.compile(r"@?[a-z]*_?udf|mapIn[A-Z][a-z]+")
 _AS_CODE = r"`\g<0>`"
 
-Result = Mapping[str, Any]
 
-
-def load(folder: str) -> dict[str, Any]:
-    """A committed result."""
-    result: dict[str, Any] = json.loads((RESULTS / folder / "result.json").read_text())
-    return result
+def load(folder: str) -> Result:
+    """Read a committed result."""
+    return read_result(RESULTS / folder / "result.json")
 
 
 def readme(text: str) -> str:
@@ -87,43 +85,45 @@ def picture() -> str:
     return percentile_svg(_article(), LANES)
 
 
-def _article() -> dict[str, Any]:
+def _article() -> Result:
     return _valid(ARTICLE)
 
 
-def _valid(path: Path) -> dict[str, Any]:
+def _valid(path: Path) -> Result:
     result = load(path.parent.name)
-    if not result["valid"]:
-        raise ValueError(f"{path} is void: {result['verdict']}")
+    if not result.valid:
+        raise ValueError(f"{path} is void: {result.verdict}")
     return result
 
 
 def _python_figures(result: Result) -> str:
     """Each kind of Python function beside a built-in expression, in one sentence of the README's list."""
-    rate = result["settings"]["rate_per_s"]
-    lanes = {lane["title"].removeprefix("real time, "): lane for lane in result["lanes"].values()}
-    told = [
-        f"{_NAMES.sub(_AS_CODE, title)} {ms(lane['p50_ms'])} and {ms(lane['p99_ms'])}" for title, lane in lanes.items()
+    rate = result.settings["rate_per_s"]
+    kinds = {lane.name: FUNCTIONS[lane.runs.function].title for lane in SPARK_LANES if lane.runs.function}
+    figures = [
+        f"{_NAMES.sub(_AS_CODE, kinds[lane.lane])} {ms(lane.p50_ms)} and {ms(lane.p99_ms)}"
+        for lane in result.lanes.values()
     ]
-    said = f"Milliseconds at {count(rate)} records a second, p50 and p99: {', '.join(told[:-1])}, {told[-1]}."
-    return textwrap.fill(said, 120, initial_indent="  ", subsequent_indent="  ")
+    text = f"Milliseconds at {count(rate)} records a second, p50 and p99: {', '.join(figures[:-1])}, {figures[-1]}."
+    return textwrap.fill(text, 120, initial_indent="  ", subsequent_indent="  ")
 
 
 def _figures(result: Result) -> str:
     """The load in a sentence, the table, the ratios and the picture."""
-    settings, lanes = result["settings"], result["lanes"]
+    settings, lanes = result.settings, result.lanes
+    cores = result.machine.cores if result.machine is not None else None
     said = (
         f"{settings['rate_per_s']:,.0f} records a second of {settings['payload_bytes']} bytes, from Kafka through a "
-        f"PySpark pipeline to Kafka, on a machine with {result['machine']['cores']} cores that also ran the broker, "
+        f"PySpark pipeline to Kafka, on a machine with {cores} cores that also ran the broker, "
         "the load and the probe. Milliseconds from the moment a record was due to be sent until an ordinary consumer "
         "had its result:"
     )
-    titles = {key: f"**{lanes[key]['title']}**" if key == "realtime" else lanes[key]["title"] for key in LANES}
+    titles = {key: f"**{lanes[key].title}**" if key == "realtime" else lanes[key].title for key in LANES}
     rows = [_row(title, lanes[key]) for key, title in titles.items()]
     times = {
-        each["percentile"]: f"{each['median']:,.0f} times"
-        for each in result["ratios"]
-        if (each["slow"], each["fast"]) == ("microbatch", "realtime")
+        each.percentile: f"{each.median:,.0f} times"
+        for each in result.ratios
+        if (each.slow, each.fast) == ("microbatch", "realtime")
     }
     ratios = (
         f"Micro-batch takes {times['p50']} as long as real time at p50, {times['p95']} at p95 "
@@ -133,16 +133,17 @@ def _figures(result: Result) -> str:
     return "\n".join([*textwrap.wrap(said, 120), "", *HEAD, *rows, "", *textwrap.wrap(ratios, 120), "", shown])
 
 
-def _row(title: str, lane: Mapping[str, Any]) -> str:
-    figures = [ms(lane[key]) for key in ("p50_ms", "p95_ms", "p99_ms", "p999_ms")]
-    return f"| {title} | {' | '.join(figures)} | {lane['samples']:,} | {lane['lost']} |"
+def _row(title: str, lane: LaneSummary) -> str:
+    figures = [ms(lane.percentile(name)) for name in PERCENTILES]
+    return f"| {title} | {' | '.join(figures)} | {lane.samples:,} | {lane.lost} |"
 
 
 def results_page() -> str:
     """Every committed result: where it comes from, and its figures."""
     head = (
         "# Results\n\nMeasured with `tailrace bench`, committed with everything that is needed to doubt them: "
-        "`result.json`, `report.html` and the histograms are in `benchmarks/results/`. "
+        "`result.json` and the histograms are in `benchmarks/results/`. "
+        "`tailrace bench report benchmarks/results/NAME` renders a result as a page with charts. "
         "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
         "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
         "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings, "
@@ -155,32 +156,32 @@ def results_page() -> str:
 
 def _section(folder: str, title: str, about: str) -> str:
     result = load(folder)
-    if "gap" in result:
-        tables = _gap_table(result["gap"]["intervals"])
+    if result.gap is not None:
+        tables = _gap_table(result.gap.intervals)
     else:
         tables = "\n".join(_group_table(result, group) for group in groups_of(result))
-    verdict = "" if result["valid"] else "\nVoid: " + "; ".join(result["verdict"]) + "\n"
+    verdict = "" if result.valid else "\nVoid: " + "; ".join(result.verdict) + "\n"
     return f"\n## {title}\n\n{about}\n\n{_origin(result)}\n\n{tables}{verdict}"
 
 
 def _origin(result: Result) -> str:
-    machine, settings = result["machine"], result["settings"]
+    machine, settings = result.machine or Machine(), result.settings
     parts = [
-        f"`{result['command']}`",
-        f"{result['started'][:10]}",
-        f"commit {result['commit'][:7]}",
-        f"{machine['cpu']}, {machine['cores']} cores, {plain(machine['memory_gib'])} GiB",
+        f"`{result.command}`",
+        (result.started or "")[:10],
+        f"commit {(result.commit or '')[:7]}",
+        f"{machine.cpu}, {machine.cores} cores, {plain(machine.memory_gib)} GiB",
         f"warm-up {plain(settings['warmup_s'])} s",
         f"window {plain(settings['seconds'])} s",
         f"{settings['runs']} run{'s' if settings['runs'] != 1 else ''} of each lane",
-        f"took {seconds(result['took_s'])}",
+        f"took {seconds(result.took_s)}",
     ]
     return ", ".join(parts) + "."
 
 
 def _group_table(result: Result, group: Group) -> str:
-    several = result["settings"]["runs"] > 1
-    compared = ("p50", "p99") if result["ratios"] else ()
+    several = result.settings["runs"] > 1
+    compared = ("p50", "p99") if result.ratios else ()
     head = ["", *PERCENTILES, *(f"{name} ratio" for name in compared), "engine cores", "samples"]
     rows = [
         [
@@ -188,7 +189,7 @@ def _group_table(result: Result, group: Group) -> str:
             *(_percentile(line, name, several=several) for name in PERCENTILES),
             *(_ratio(result, line.key, name) for name in compared),
             _cores(line),
-            count(line.lane["samples"]),
+            count(line.lane.samples),
         ]
         for line in group.lines
     ]
@@ -196,39 +197,38 @@ def _group_table(result: Result, group: Group) -> str:
 
 
 def _percentile(line: Line, name: str, *, several: bool) -> str:
-    key = {"p99.9": "p999_ms"}.get(name, f"{name}_ms")
-    value = line.lane[key]
-    low, high = line.lane["spread"].get(key) or (None, None)
+    value = line.lane.percentile(name)
+    low, high = line.lane.spread.get(PERCENTILES[name]) or (None, None)
     if several and value is not None and low is not None:
         return f"{three_figures(value)} ({three_figures(low)} to {three_figures(high)})"
     return three_figures(value)
 
 
 def _ratio(result: Result, key: str, percentile: str) -> str:
-    for each in result["ratios"]:
-        if each["slow"] == key and each["percentile"] == percentile:
-            return three_figures(each["median"])
-    return "1" if any(each["fast"] == key for each in result["ratios"]) else ""
+    for each in result.ratios:
+        if each.slow == key and each.percentile == percentile:
+            return three_figures(each.median)
+    return "1" if any(each.fast == key for each in result.ratios) else ""
 
 
 def _cores(line: Line) -> str:
-    used = [run["resources"]["engine"]["cpu_cores"] for run in line.runs if "engine" in run["resources"]]
+    used = [run.resources["engine"].cpu_cores or 0.0 for run in line.runs if "engine" in run.resources]
     return f"{median(used):.2f}" if used else ""
 
 
-def _gap_table(intervals: Sequence[Mapping[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for each in intervals for name in each["parts_ms"]))
+def _gap_table(intervals: Sequence[GapInterval]) -> str:
+    names = list(dict.fromkeys(name for each in intervals for name in each.parts_ms))
     head = ["work", "checkpoint every", "pause", "longest", *names, "overhead", "replayed", "silent after a kill"]
     rows = [
         [
-            each["work"],
-            f"{each['checkpoint_every_s']} s",
-            three_figures(median(each["pauses_ms"])),
-            three_figures(max(each["pauses_ms"])),
-            *(three_figures(each["parts_ms"].get(name)) for name in names),
-            f"{each['overhead_percent']} %",
-            f"{count(each['replay_records'])} of at most {count(each['replay_bound_records'])}",
-            seconds(each["recovery_s"]),
+            each.work,
+            f"{each.checkpoint_every_s} s",
+            three_figures(median(each.pauses_ms)),
+            three_figures(max(each.pauses_ms)),
+            *(three_figures(each.parts_ms.get(name)) for name in names),
+            f"{each.overhead_percent} %",
+            f"{count(each.replay_records)} of at most {count(each.replay_bound_records)}",
+            seconds(each.recovery_s),
         ]
         for each in intervals
     ]

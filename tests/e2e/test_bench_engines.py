@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Producer
 from conftest import Kafka, marked_processes, wait_until
 
-from tailrace.bench.lane import Cell, Lane
-from tailrace.bench.lanes import flink, kafka_streams, pyflink, quix
-from tailrace.bench.process import LaneProcess
-from tailrace.bench.work import Work
+from tailrace.measure.lane import Cell, Lane
+from tailrace.measure.lanes.engines import ENGINE_LANES
+from tailrace.measure.process import LaneProcess
+from tailrace.measure.works import Work
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("TAILRACE_ENGINES") != "1", reason="heavy: run `make test-engines`"),
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-LANES: list[Lane] = [lane for each in (flink, kafka_streams, pyflink, quix) for lane in each.LANES]
+LANES: list[Lane] = list(ENGINE_LANES)
 CASES = [(lane, work) for lane in LANES for work in sorted(lane.works)]
 RECORDS = 300
 KEYS = 20

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from conftest import TESTS, Kafka
 
-from tailrace.bench import measure
-from tailrace.bench.lane import Cell, Command
-from tailrace.bench.lanes.floor import Floor
-from tailrace.bench.options import BenchOptions
-from tailrace.bench.run import Bench, run_cells
-from tailrace.bench.work import Work
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import list_topics
-from tailrace.latency.clock import Clock
-from tailrace.traffic.load import Load
-from tailrace.traffic.makers import Generated
-from tailrace.traffic.probe import ByLineage, Probe, Snapshot
+from tailrace.measure import measurement
+from tailrace.measure.lane import Cell, Command, Trigger
+from tailrace.measure.lanes import Floor
+from tailrace.measure.options import BenchOptions
+from tailrace.measure.run import Bench, run_cells
+from tailrace.measure.schedule import Clock
+from tailrace.measure.traffic.load import Load
+from tailrace.measure.traffic.probe import ByLineage, Probe, Snapshot
+from tailrace.measure.traffic.records import Generated
+from tailrace.measure.works import Work
+from tailrace.report.result import Run
 
 OPTIONS = BenchOptions(rate=1000, seconds=2, warmup=0.5, burst=0)
 RECORDS = 2000
@@ -36,6 +37,8 @@ class Passing:
     name: str = "passing"
     title: str = "passing"
     works: frozenset[Work] = frozenset({Work.STATELESS})
+    is_baseline: bool = False
+    trigger: Trigger | None = None
     merges: bool = False
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -56,24 +59,24 @@ def bench(kafka: Kafka, tmp_path: Path) -> Bench:
     return Bench(kafka.bootstrap_servers, plain_client(kafka.bootstrap_servers), 2, tmp_path)
 
 
-def run(bench: Bench, lane: Any, options: BenchOptions = OPTIONS) -> dict[str, Any]:
+def run(bench: Bench, lane: Any, options: BenchOptions = OPTIONS) -> Run:
     cell = options.cell(lane)
     (line,) = run_cells(bench, [replace(cell, plan=replace(cell.plan, drain_s=4))], lambda _: None)
     return line
 
 
-def told(line: dict[str, Any], words: str) -> bool:
-    return any(words in problem for problem in line["problems"])
+def told(line: Run, words: str) -> bool:
+    return any(words in problem for problem in line.problems)
 
 
 def test_an_honest_lane_has_every_record_once_and_right(bench: Bench) -> None:
     line = run(bench, Passing())
-    assert line["result"]["samples"] == RECORDS
-    assert (line["result"]["lost"], line["result"]["duplicated"], line["output_wrong"]) == (0, 0, 0)
+    assert line.result.samples == RECORDS
+    assert (line.result.lost, line.result.duplicated, line.output_wrong) == (0, 0, 0)
     # A busy machine may delay the load itself, which is told; nothing else may be.
-    assert not [problem for problem in line["problems"] if "the load missed its plan" not in problem]
-    assert set(line["spans_ms"]) == {"intended to broker", "broker to sink", "sink to receipt"}
-    assert {"engine", "load", "probe"} <= line["resources"].keys()
+    assert not [problem for problem in line.problems if "the load missed its plan" not in problem]
+    assert set(line.spans_ms or ()) == {"intended to broker", "broker to sink", "sink to receipt"}
+    assert {"engine", "load", "probe"} <= line.resources.keys()
     assert not [topic for topic in list_topics(bench.client) if topic.startswith("bench-passing")], (
         "its topics go with it"
     )
@@ -81,20 +84,20 @@ def test_an_honest_lane_has_every_record_once_and_right(bench: Bench) -> None:
 
 def test_one_record_in_a_thousand_dropped(bench: Bench) -> None:
     line = run(bench, Passing("drop"), replace(OPTIONS, seconds=3))
-    assert line["result"]["lost"] == 3
-    assert not line["valid"]
+    assert line.result.lost == 3
+    assert not line.valid
     assert told(line, "never came out")
 
 
 def test_records_repeated(bench: Bench) -> None:
     line = run(bench, Passing("repeat"))
-    assert line["result"]["duplicated"] == RECORDS // 1000
+    assert line.result.duplicated == RECORDS // 1000
     assert told(line, "came out more than once")
 
 
 def test_wrong_results(bench: Bench) -> None:
     line = run(bench, Passing("wrong"))
-    assert line["output_wrong"] >= RECORDS // 1000
+    assert line.output_wrong >= RECORDS // 1000
     assert told(line, "results are wrong")
 
 
@@ -108,7 +111,7 @@ def test_a_stale_topic(bench: Bench) -> None:
         load.report(30)
     line = run(bench, Passing(stale=before))
     assert told(line, "a stale topic")
-    assert not line["valid"]
+    assert not line.valid
 
 
 def test_a_generator_that_falls_behind(bench: Bench, tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_a_generator_that_falls_behind(bench: Bench, tmp_path: Path) -> None:
     cell = replace(cell, plan=replace(cell.plan, flow=flow, known_by=known_by))
     (line,) = run_cells(bench, [cell], lambda _: None)
     assert told(line, "the load missed its plan")
-    assert not line["valid"]
+    assert not line.valid
 
 
 class LateProbe(Probe):
@@ -160,7 +163,7 @@ class LateProbe(Probe):
 
 
 def test_a_probe_that_is_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "Probe", LateProbe)
+    monkeypatch.setattr(measurement, "Probe", LateProbe)
     line = run(bench, Floor())
     assert told(line, "the probe was late") or told(line, "the probe never caught up")
-    assert not line["valid"]
+    assert not line.valid

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tailrace.report import write_report
+from tailrace.report.result import Result
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -146,7 +147,7 @@ def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
     def open_one(result: dict[str, Any], *, width: int = 1200, **options: Any) -> Reader:
         path = tmp_path / "report.html"
-        write_report(result, path)
+        write_report(Result.from_json(result), path)
         context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
         context.add_init_script(LISTEN)
         contexts.append(context)

@@ -45,7 +45,9 @@ def test_it_has_what_a_user_needs_and_no_more(installed: Path) -> None:
     assert {"tailrace/tailrace-engine.jar", "tailrace/py.typed", "tailrace/toolchain/jars.lock"} <= names
     assert "tailrace/project/template/pipeline.py.txt" in names
     assert {"tailrace/report/templates/page.html", "tailrace/report/static/report.css"} <= names
-    own = {name for name in names if not name.startswith("tailrace/bench/programs/")}  # lanes compile theirs on demand
+    own = {
+        name for name in names if not name.startswith("tailrace/measure/lanes/programs/")
+    }  # lanes compile theirs on demand
     assert not [name for name in own if name.endswith((".scala", "tailrace-engine.lock"))]
 
 

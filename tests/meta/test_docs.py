@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from docs.generate import pages
-from tailrace.bench.options import PROFILES
-from tailrace.bench.registry import all_lanes
-from tailrace.bench.work import Work
-from tailrace.latency.schedule import Shape
+from tailrace.measure.catalogue import STUDIES
+from tailrace.measure.lanes import all_lanes
+from tailrace.measure.options import PROFILES
+from tailrace.measure.schedule import Shape
+from tailrace.measure.works import Work
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -72,7 +73,16 @@ def test_make_targets_in_the_docs_exist() -> None:
         assert used <= targets, page
 
 
-@pytest.mark.parametrize("known", [all_lanes(), Work, Shape, PROFILES], ids=["lanes", "works", "shapes", "profiles"])
+CHOICES: dict[str, Iterable[str]] = {
+    "lanes": all_lanes(),
+    "works": Work,
+    "shapes": Shape,
+    "profiles": PROFILES,
+    "studies": STUDIES,
+}
+
+
+@pytest.mark.parametrize("known", CHOICES.values(), ids=CHOICES)
 def test_the_guide_to_the_benchmark_names_everything_that_can_be_chosen(known: Iterable[str]) -> None:
     rows = [line for line in (ROOT / "docs/guide/benchmark.md").read_text().splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}

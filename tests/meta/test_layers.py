@@ -13,7 +13,7 @@ from .source import PACKAGE, name_of, source_files, tree_of
 LAYERS = (
     {"cli"},
     {"demo", "doctor", "project", "testing"},
-    {"bench"},
+    {"measure"},
     {"report"},
     {"running"},
     {"prepare"},
@@ -23,12 +23,11 @@ LAYERS = (
     {"engine"},
     {"spark_session"},
     {"spark_jvm"},
-    {"traffic"},
     {"conditions"},
     {"plan"},
     {"kafka"},
     {"toolchain"},
-    {"pipeline", "tuning", "latency", "worker"},
+    {"pipeline", "tuning", "worker"},
     {"errors", "version"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -155,17 +154,14 @@ def test_running_takes_nothing_but_an_error_from_py4j(name: str) -> None:
     assert [alias.name for node in imports if node.module == "py4j.protocol" for alias in node.names] == ["Py4JError"]
 
 
-def test_latency_is_pure() -> None:
-    offenders = []
-    files = [path for path in source_files() if layer_of(path) == "latency"]
-    assert files
-    for path in files:
-        imported = {name.split(".")[0] for name in imported_modules(tree_of(path))}
-        calls = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
-        called = {function.id for function in calls if isinstance(function, ast.Name)}
-        used = (imported & EFFECTS) | (called & {"open", "print", "input", "exec", "eval", "__import__"})
-        offenders += [f"{name_of(path)} uses {name}" for name in sorted(used)]
-    assert not offenders, "\n".join(offenders)
+@pytest.mark.parametrize("name", ["latency.py", "schedule.py"])
+def test_latency_arithmetic_is_pure(name: str) -> None:
+    tree = tree_of(PACKAGE / "measure" / name)
+    imported = {module.split(".")[0] for module in imported_modules(tree)}
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
+    used = (imported & EFFECTS) | (called & {"open", "print", "input", "exec", "eval", "__import__"})
+    assert not used, sorted(used)
 
 
 def test_checks_import_no_client_and_no_jvm() -> None:

@@ -1,26 +1,23 @@
 """The page on result.json names every key that a benchmark writes, and no others."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tailrace.bench import result as results
-from tailrace.bench import study as studies
-from tailrace.bench.lanes.floor import Floor
-from tailrace.bench.options import BenchOptions
-from tailrace.bench.run import Bench, CellPlan
-from tailrace.bench.screen import Screen
-from tailrace.bench.studies.gap import gap_study
-from tailrace.bench.studies.rates import rates_study
-from tailrace.bench.studies.sweep import sweep_study
-from tailrace.bench.study import Study, failed_run, run_study
 from tailrace.cli.output import console
 from tailrace.errors import MeasurementFailed
-from tailrace.latency.distribution import timeline
+from tailrace.measure import study as studies
+from tailrace.measure.lanes import Floor
+from tailrace.measure.options import BenchOptions
+from tailrace.measure.run import Bench, CellPlan, failed_run
+from tailrace.measure.screen import Screen
+from tailrace.measure.studies import gap_study, rates_study, sweep_study
+from tailrace.measure.study import Study, run_study
+from tailrace.report.result import Boundary, Delay, Kill, Ratio, Reason, Result, Run, Span, Timeline, Usage
 
 from .source import ROOT
 
@@ -43,13 +40,17 @@ def named(text: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", text))
 
 
-def line_of(cell: CellPlan) -> Json:
-    return {**failed_run(cell, FAILED), "run": 1, "order": 1}
+def run_of(cell: CellPlan) -> Run:
+    return replace(failed_run(cell, FAILED), run=1, order=1)
+
+
+def fields_of(kind: type[Any]) -> set[str]:
+    return {each.name for each in fields(kind)}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    """A real study, in which every run fails at once."""
+    """The JSON of a real study in which every run fails at once."""
 
     def fails(*_: object) -> Json:
         raise FAILED
@@ -57,7 +58,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Json:
     with pytest.MonkeyPatch.context() as patch, Screen(console()) as screen:
         patch.setattr(studies, "run_cells", fails)
         study = Study("bench", [OPTIONS.cell(Floor())], 1, OPTIONS.as_settings())
-        return run_study(study, Bench("b:1", {}, 2, Path("scratch")), screen, tmp_path_factory.mktemp("out"))
+        out = tmp_path_factory.mktemp("out")
+        run_study(study, Bench("b:1", {}, 2, Path("scratch")), screen, out)
+        written: Json = json.loads((out / "result.json").read_text())
+        return written
 
 
 def test_the_whole(whole: Json) -> None:
@@ -83,23 +87,23 @@ def test_a_run(whole: Json) -> None:
     described = table("A run")
     assert set(described) == set(run)
     assert named(described["result"]) == set(run["result"])
-    steps = timeline(np.array([1]), np.array([1]), 0, 1.0)
-    assert named(described["timeline"]) == set(steps)
+    assert named(described["reasons"]) == set(Reason)
+    for name, kind in {"publish_delay_ms": Delay, "timeline": Timeline, "boundaries": Boundary, "kill": Kill}.items():
+        assert fields_of(kind) <= named(described[name])
+    assert fields_of(Usage) <= named(described["resources"])
+    assert fields_of(Span) <= named(described["spans_ms"])
 
 
 def test_a_ratio() -> None:
-    run = line_of(OPTIONS.cell(Floor()))
-    run["result"] |= {"p50_ms": 1.0}
-    assert set(table("A ratio")) == set(results.ratio([run], [run], "p50_ms") or ())
+    assert set(table("A ratio")) == fields_of(Ratio)
 
 
 def test_what_a_study_adds() -> None:
     added: Json = {}
     for study in (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS)):
-        runs = [line_of(cell) for cell in study.cells]
-        added |= study.add({"runs": runs})
+        added |= study.add(Result(runs=tuple(run_of(cell) for cell in study.cells))).to_json()
     described = table("What a study adds")
-    assert set(described) == set(added)
+    assert set(described) == set(added) - set(Result().to_json())
     assert set(added["sweep"][0]) <= named(described["sweep"])
     (ladder,) = added["rates"]["lanes"].values()
     assert {*added["rates"], *ladder, *ladder["ladder"][0]} <= named(described["rates"])
@@ -107,8 +111,7 @@ def test_what_a_study_adds() -> None:
 
 def test_an_interval() -> None:
     study = gap_study(replace(OPTIONS, rate=1000), (5,), kills=False)
-    boundary = {"at_s": 1.0, "batch": 2, "pause_ms": 130.0, "parts_ms": {"planning": 20.0}}
-    runs = [{**line_of(cell), "boundaries": [boundary]} for cell in study.cells]
-    interval = study.add({"runs": runs})["gap"]["intervals"][0]
+    boundary = Boundary(at_s=1.0, batch=2, pause_ms=130.0, parts_ms={"planning": 20.0})
+    runs = tuple(replace(run_of(cell), boundaries=(boundary,)) for cell in study.cells)
+    interval = study.add(Result(runs=runs)).to_json()["gap"]["intervals"][0]
     assert set(table("An interval")) == set(interval)
-    assert set(boundary) <= named(table("A run")["boundaries"])

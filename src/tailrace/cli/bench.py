@@ -13,15 +13,16 @@ from tailrace.cli.output import Json, Verbose, console, print_json, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tailrace.bench.options import BenchOptions
-    from tailrace.bench.study import Study
+    from tailrace.measure.options import BenchOptions
+    from tailrace.measure.study import Study
+    from tailrace.report.result import Rates, Result
 
 
 class _Group(TyperGroup):
-    """A first word that names no study is a pipeline."""
+    """Treat a first word that is not a command as a pipeline."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Which command the words are for."""
+        """Return the command of the arguments."""
         return super().resolve_command(ctx, args if args[0] in self.commands else ["pipeline", *args])
 
 
@@ -34,21 +35,21 @@ app = typer.Typer(
 
 Rate = Annotated[float | None, typer.Option(help="Events per second.", min=1)]
 Seconds = Annotated[float | None, typer.Option(help="Measured seconds per run.", min=2)]
-Warmup = Annotated[float | None, typer.Option(help="Seconds before that which do not count.", min=0)]
+Warmup = Annotated[float | None, typer.Option(help="Warm-up seconds before the window.", min=0)]
 Payload = Annotated[int | None, typer.Option(help="Bytes of each event.")]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of each topic.", min=1)]
 CheckpointEvery = Annotated[
-    str | None, typer.Option(help="Real time: how often progress is saved. Records never wait for it.")
+    str | None, typer.Option(help="Real time: the checkpoint interval. Records never wait for it.")
 ]
-TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: how often a batch starts.")]
-Runs = Annotated[int | None, typer.Option(help="How often every lane is measured.", min=1)]
+TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: the trigger interval.")]
+Runs = Annotated[int | None, typer.Option(help="Runs of every lane.", min=1)]
 Shape = Annotated[str | None, typer.Option(help="The load over time: constant, poisson, burst or step.")]
 Work = Annotated[str | None, typer.Option(help="stateless, aggregate, python, window, dedupe or join.")]
-Lanes = Annotated[str | None, typer.Option(help="Which lanes, with commas between them; --list-lanes shows all.")]
-Burst = Annotated[int | None, typer.Option(help="Events at once before the plan, to warm up.", min=0)]
+Lanes = Annotated[str | None, typer.Option(help="Lanes, separated by commas; --list-lanes shows all.")]
+Burst = Annotated[int | None, typer.Option(help="Events sent at once before the warm-up.", min=0)]
 ProfileName = Annotated[str, typer.Option("--profile", help="quick, article or full.")]
 Out = Annotated[Path | None, typer.Option(help="The folder for result.json, report.html and the histograms.")]
-Servers = Annotated[str | None, typer.Option(help="A broker of yours; one of its own by default.")]
+Servers = Annotated[str | None, typer.Option(help="Your broker; by default the benchmark starts its own.")]
 
 
 @app.callback()
@@ -76,18 +77,18 @@ def bench(
 ) -> None:
     """Measure lanes side by side: Kafka alone, micro-batch at 500 ms and real time by default.
 
-    Ends with 0 where the figures are valid, 1 where a run is void, 2 where it could not be carried out.
+    Exit code 0 if the figures are valid, 1 if a run is void, 2 if the benchmark could not run.
     """
     if context.invoked_subcommand is not None:
-        # The options before a study's name are the study's, too.
+        # Options before the name of a study apply to the study, too.
         context.obj = _given(locals())
         _require_after(context, "profile", "out", "bootstrap_servers", "list_lanes", "json")
         return
     if list_lanes:
         _print_lanes()
         return
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.lanes import lanes_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import lanes_study
 
     options = options_of(profile, _given(locals()))
     _run(lanes_study(options, profile), options, out, bootstrap_servers, as_json=json)
@@ -110,7 +111,7 @@ _CHOICES = (
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """What the user chose; the rest stays as the profile or the study has it."""
+    """Return the options that the user set."""
     chosen = {name: values[name] for name in _CHOICES if values.get(name) is not None}
     if "lanes" in chosen:
         chosen["lanes"] = tuple(name.strip() for name in chosen["lanes"].split(",") if name.strip())
@@ -118,20 +119,20 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """What the user chose before a study's name or after it; a default of the study gives way to both."""
+    """Return the options that the user set before or after a study's name, over the defaults of the study."""
     own = _given(values)
     defaults = {name: value for name, value in own.items() if not _is_given(context, name)}
     return {**defaults, **context.obj, **{name: value for name, value in own.items() if name not in defaults}}
 
 
 def _require_after(context: typer.Context, *names: str) -> None:
-    """Refuse options that a study would not see."""
+    """Refuse options that do not reach the study."""
     from tailrace.errors import OptionRefused
 
     for name in names:
         if _is_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            fix = "a study has no profile" if name == "profile" else f"put {option} after it, if it has this option"
+            fix = "leave it out: a study has no profile" if name == "profile" else f"put {option} after it"
             raise OptionRefused(f"{option} stands before the study or pipeline", fix=fix)
 
 
@@ -141,7 +142,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _print_lanes() -> None:
-    from tailrace.bench.registry import all_lanes
+    from tailrace.measure.lanes import all_lanes
 
     for name, lane in all_lanes().items():
         typer.echo(f"{name:<28} {lane.title:<48} {', '.join(sorted(lane.works))}")
@@ -149,31 +150,31 @@ def _print_lanes() -> None:
 
 def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
     """Run a study, write its files, print its table."""
-    from tailrace.bench.place import bench_place
-    from tailrace.bench.screen import Screen
-    from tailrace.bench.study import run_study
+    from tailrace.measure.place import bench_place
+    from tailrace.measure.screen import Screen
+    from tailrace.measure.study import run_study
     from tailrace.report import write_report
 
-    folder = out or Path("tailrace-bench") / f"{study.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    folder = out or _new_folder(study.name)
     screen_console = console()
     with Screen(screen_console) as screen, bench_place(servers, options.partitions, screen.say) as place:
         result = run_study(study, place, screen, folder)
     write_report(result, folder / "report.html")
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         _print_figures(result, screen_console)
         say(f"report  {folder / 'report.html'}")
         say(f"data    {folder / 'result.json'}")
-    if not result["valid"]:
-        for sentence in result["verdict"]:
+    if not result.valid:
+        for sentence in result.verdict:
             say(f"void: {sentence}")
         raise typer.Exit(1)
 
 
-def _print_figures(result: dict[str, Any], screen: "Console") -> None:
-    """A table for the lanes that can be compared, and how they do; one after the other where there are several."""
-    from tailrace.bench.screen import closing_table
+def _print_figures(result: "Result", screen: "Console") -> None:
+    """Print a table and the ratios for each group of lanes that can be compared."""
+    from tailrace.measure.screen import closing_table
     from tailrace.report.lines import groups_of
 
     groups = groups_of(result)
@@ -184,24 +185,24 @@ def _print_figures(result: dict[str, Any], screen: "Console") -> None:
         screen.print(closing_table((line.label, line.lane) for line in group.lines))
         screen.print()
         _print_ratios(result, {line.key for line in group.lines})
-    for sentence in result["declined"]:
+    for sentence in result.declined:
         say(f"no ratio: {sentence}")
-    if "rates" in result:
-        _print_sustained(result["rates"])
+    if result.rates is not None:
+        _print_sustained(result.rates)
 
 
-def _print_sustained(rates: dict[str, Any]) -> None:
-    for name, lane in rates["lanes"].items():
-        highest = lane["highest_per_s"]
-        told = f"sustains {highest:,.0f}/s" if highest is not None else "sustains none of these rates"
-        say(f"{name}: {told} with p99 below {rates['bound_ms']:g} ms")
+def _print_sustained(rates: "Rates") -> None:
+    for name, lane in rates.lanes.items():
+        highest = lane.highest_per_s
+        sustained = f"sustains {highest:,.0f}/s" if highest is not None else "sustains none of these rates"
+        say(f"{name}: {sustained} with p99 below {rates.bound_ms:g} ms")
 
 
-def _print_ratios(result: dict[str, Any], keys: Container[str]) -> None:
-    for each in (each for each in result["ratios"] if each["slow"] in keys):
-        spread = f" ({each['low']:,.1f} to {each['high']:,.1f} over {each['runs']} runs)" if each["runs"] > 1 else ""
-        slow, fast = result["lanes"][each["slow"]]["title"], result["lanes"][each["fast"]]["title"]
-        say(f"{each['percentile']:<6} {slow}: {each['median']:,.1f} times {fast}{spread}")
+def _print_ratios(result: "Result", keys: Container[str]) -> None:
+    for each in (each for each in result.ratios if each.slow in keys):
+        spread = f" ({each.low:,.1f} to {each.high:,.1f} over {each.runs} runs)" if each.runs > 1 else ""
+        slow, fast = result.lanes[each.slow].title, result.lanes[each.fast].title
+        say(f"{each.percentile:<6} {slow}: {each.median:,.1f} times {fast}{spread}")
 
 
 @app.command("sweep")
@@ -218,9 +219,9 @@ def sweep(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Latency against the micro-batch trigger interval: where smaller batches stop helping."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.sweep import sweep_study
+    """Measure latency against the trigger interval of micro-batch."""
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import sweep_study
 
     options = options_of("article", _chosen(context, locals()))
     chosen = tuple(_whole_numbers(intervals, "--intervals", least=0))
@@ -231,8 +232,8 @@ def sweep(
 def engines(
     context: typer.Context,
     *,
-    works: Annotated[str, typer.Option(help="Works, with commas between them.")] = "stateless,aggregate,python",
-    rates: Annotated[str, typer.Option(help="Rates, with commas between them.")] = "200,2000,8000",
+    works: Annotated[str, typer.Option(help="Works, separated by commas.")] = "stateless,aggregate,python",
+    rates: Annotated[str, typer.Option(help="Rates, separated by commas.")] = "200,2000,8000",
     lanes: Lanes = None,
     seconds: Seconds = 20,
     warmup: Warmup = 15,
@@ -243,11 +244,11 @@ def engines(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Flink, PyFlink, Kafka Streams and Quix Streams at the same work, each by default and tuned."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.engines import engines_study
-    from tailrace.bench.work import Work as Kind
+    """Measure Flink, PyFlink, Kafka Streams and Quix Streams at the same work, by default and tuned."""
     from tailrace.errors import OptionRefused
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import engines_study
+    from tailrace.measure.works import Work as Kind
 
     given = _chosen(context, locals())
     names = given.pop("lanes", ())
@@ -255,7 +256,7 @@ def engines(
     try:
         kinds = tuple(Kind(word.strip()) for word in works.split(","))
     except ValueError:
-        raise OptionRefused(f"--works {works} is not known", fix=f"some of: {', '.join(Kind)}") from None
+        raise OptionRefused(f"--works {works} is not known", fix=f"use one or more of: {', '.join(Kind)}") from None
     per_second = tuple(float(number) for number in _whole_numbers(rates, "--rates"))
     _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
 
@@ -264,7 +265,7 @@ def engines(
 def rates(
     context: typer.Context,
     *,
-    ladder: Annotated[str, typer.Option(help="Rates, with commas between them.")] = (
+    ladder: Annotated[str, typer.Option(help="Rates, separated by commas.")] = (
         "10,100,500,1000,2000,4000,8000,12000,16000,24000"
     ),
     bound: Annotated[float, typer.Option(help="The 99th percentile must be below so many milliseconds.", min=1)] = 100,
@@ -279,8 +280,8 @@ def rates(
     verbose: Verbose = False,
 ) -> None:
     """The highest rate that each lane sustains with its 99th percentile below a bound."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.rates import rates_study
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import rates_study
 
     options = options_of("article", _chosen(context, locals()))
     rungs = [float(number) for number in _whole_numbers(ladder, "--ladder")]
@@ -292,7 +293,7 @@ def gap(
     context: typer.Context,
     *,
     intervals: Annotated[str, typer.Option(help="Checkpoint intervals in seconds.")] = "5,10,30",
-    kills: Annotated[bool, typer.Option(help="Whether to kill the engine, too, and see what is replayed.")] = True,
+    kills: Annotated[bool, typer.Option(help="Also kill the engine and count what it replays.")] = True,
     rate: Rate = 1000,
     seconds: Seconds = 30,
     warmup: Warmup = 20,
@@ -302,13 +303,101 @@ def gap(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """What a checkpoint costs in real time, part by part, and what its interval means after a crash."""
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies.gap import gap_study
+    """Measure what a checkpoint costs in real time, part by part, and what a crash replays."""
+    from tailrace.measure.options import options_of
+    from tailrace.measure.studies import gap_study
 
     options = options_of("article", _chosen(context, locals()))
     chosen = _whole_numbers(intervals, "--intervals")
     _run(gap_study(options, chosen, kills=kills), options, out, bootstrap_servers, as_json=json)
+
+
+@app.command("study", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def study(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of --list.")] = None,
+    *,
+    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and end.")] = False,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
+    from tailrace.errors import OptionRefused
+    from tailrace.measure.catalogue import STUDIES, study_named
+
+    if list_studies:
+        for each in STUDIES.values():
+            typer.echo(f"{each.name:<20} {each.minutes:>3} min  {each.question}")
+        return
+    if name is None:
+        raise OptionRefused("no study is named", fix="tailrace bench study NAME; tailrace bench study --list shows all")
+    found = study_named(name)
+    if context.obj:
+        option = f"--{next(iter(context.obj)).replace('_', '-')}"
+        raise OptionRefused(f"{option} stands before the study", fix=f"put {option} after {name}")
+    folder = out or _new_folder(name)
+    arguments = [*found.arguments, "--out", str(folder), *context.args]
+    group: Any = context.parent and context.parent.command
+    with group.make_context("bench", arguments, parent=context.parent.parent if context.parent else None) as inner:
+        group.invoke(inner)
+
+
+@app.command("lineage", hidden=True)
+def lineage(
+    *,
+    rounds: Annotated[int, typer.Option(help="How often both lanes are measured.", min=1)] = 4,
+    seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
+    warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 10,
+    rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what lineage costs: the demo's pipeline with and without it."""
+    from tailrace.demo.lineage import LineageOptions, measure_lineage
+
+    _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say), "lineage", out)
+
+
+@app.command("static-table", hidden=True)
+def static_table(
+    *,
+    rows: Annotated[str, typer.Option(help="Sizes of the table.")] = "0,1000,100000,1000000",
+    checkpoints: Annotated[int, typer.Option(help="Checkpoints per size.", min=1)] = 5,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what a static table in a broadcast join costs at each checkpoint."""
+    from tailrace.measure.static_table import measure_static_tables
+
+    sizes = _whole_numbers(rows, "--rows", least=0)
+    _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
+
+
+def _write_json(data: dict[str, Any], name: str, out: Path | None) -> None:
+    from json import dumps
+
+    folder = out or _new_folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(dumps(data, indent=2) + "\n")
+    say(f"data    {folder / f'{name}.json'}")
+
+
+def _new_folder(name: str) -> Path:
+    return Path("tailrace-bench") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with the result.json of a benchmark.")],
+    *,
+    verbose: Verbose = False,
+) -> None:
+    """Render DIR/report.html from DIR/result.json."""
+    from tailrace.report import read_result, write_report
+
+    page = folder / "report.html"
+    write_report(read_result(folder / "result.json"), page)
+    say(f"report  {page}")
 
 
 @app.command("pipeline", hidden=True)
@@ -317,9 +406,9 @@ def pipeline(
     spec: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
     *,
     generator: Annotated[
-        str | None, typer.Option(help="FILE:FUNCTION that makes the records: function(0), function(1), ...")
+        str | None, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
     ] = None,
-    replay: Annotated[str | None, typer.Option(help="A topic whose records are sent again.")] = None,
+    replay: Annotated[str | None, typer.Option(help="A topic whose records to send again.")] = None,
     replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
     replay_limit: Annotated[int, typer.Option(help="How many of its records.", min=1)] = 100_000,
     rate: Rate = None,
@@ -337,18 +426,18 @@ def pipeline(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """A pipeline of yours, in both modes, on records that you name."""
+    """Measure your pipeline in both modes, on your records."""
     import tempfile
 
-    from tailrace.bench.options import options_of
-    from tailrace.bench.studies import pipeline as own
     from tailrace.errors import OptionRefused
     from tailrace.kafka.bootstrap import resolve_bootstrap_servers
+    from tailrace.measure import pipeline_study as own
+    from tailrace.measure.options import options_of
 
     if (generator is None) == (replay is None):
         raise OptionRefused(
-            "the benchmark does not know what to send",
-            fix="--generator FILE:FUNCTION, or --replay TOPIC; one of the two",
+            "no records to send are named",
+            fix="use --generator FILE:FUNCTION or --replay TOPIC, one of the two",
         )
     options = options_of("article", _chosen(context, locals()))
     with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:
@@ -369,5 +458,5 @@ def _whole_numbers(text: str, what: str, least: int = 1) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < least:
-        raise OptionRefused(f"{what} {text} is no list of numbers", fix=f"as in {what} 100,200,500")
+        raise OptionRefused(f"{what} {text} is not a list of numbers", fix=f"use whole numbers: {what} 100,200,500")
     return numbers

@@ -10,19 +10,19 @@ from tailrace.cli.output import Json, Verbose, console, print_json, say
 def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 25,
-    warmup: Annotated[float, typer.Option(help="Seconds before that which do not count.", min=0)] = 15,
+    warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 15,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
     checkpoint_every: Annotated[
-        str, typer.Option(help="Real time: how often progress is saved. Records never wait for it.")
+        str, typer.Option(help="Real time: the checkpoint interval. Records never wait for it.")
     ] = "5m",
-    trigger_every: Annotated[str, typer.Option(help="Micro-batch: how often a batch starts.")] = "500ms",
+    trigger_every: Annotated[str, typer.Option(help="Micro-batch: the trigger interval.")] = "500ms",
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Card payments through Kafka and PySpark: real time against micro-batch, measured on this machine."""
-    from tailrace.bench.screen import Screen, closing_table
     from tailrace.demo.run import PIPELINE_FILE, TITLES, DemoOptions, run_demo
+    from tailrace.measure.screen import Screen, closing_table
     from tailrace.prepare.duration import parse_duration_ms
 
     options = DemoOptions(seconds, warmup, rate, partitions, checkpoint_every, trigger_every)
@@ -34,15 +34,15 @@ def demo(
         return
     out.print()
     titles = {**TITLES, "microbatch": f"{TITLES['microbatch']} {trigger_every}"}
-    out.print(closing_table((titles[lane], result.as_json()) for lane, result in results.items()))
+    out.print(closing_table((titles[lane], result) for lane, result in results.items()))
     out.print()
     fast, slow = results["realtime"].p50_ms, results["microbatch"].p50_ms
     if fast and slow:
         say(f"Half of the decisions in real time came within {fast:.2f} ms: {slow / fast:,.0f} times sooner.")
     if parse_duration_ms(checkpoint_every, "--checkpoint-every") > 1000 * (seconds + warmup):
         say(
-            f"Real time saves its progress every {checkpoint_every}, so no save fell into these {seconds:g} s. Each "
-            "one holds the flow up for a moment; see it with --checkpoint-every 10s."
+            f"Real time saves a checkpoint every {checkpoint_every}, so none fell into these {seconds:g} s. Each one "
+            "pauses the output for a moment; see it with --checkpoint-every 10s."
         )
     say("")
     say("What to try next:")

@@ -1,1 +1,1 @@
-"""``tailrace demo``: broker, load, pipeline and measurement at once, and nothing left behind."""
+"""``tailrace demo``: broker, load, pipeline and measurement in one command."""

@@ -1,6 +1,6 @@
 """One decision per card payment, by rules and a score from a Python function.
 
-An ordinary pipeline file: `tailrace run` takes it as it is.
+An ordinary pipeline file for `tailrace run`.
 """
 
 import math

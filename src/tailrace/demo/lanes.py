@@ -1,32 +1,34 @@
-"""The demo's three lanes, each measured as the benchmark measures: the bare broker, real time, micro-batch."""
+"""The three lanes of the demo, measured as in the benchmark: Kafka alone, real time, micro-batch."""
 
 from dataclasses import replace
 
-from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig, create_topic
-from tailrace.latency.lane import LaneResult, lane_result
+from tailrace.measure.latency import lane_result
+from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
+from tailrace.measure.traffic.load import Flow
+from tailrace.measure.traffic.probe import ByFields
+from tailrace.measure.traffic.records import PAYMENT_NUMBER_FIELD, SENT_FIELD, Payments
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions
+from tailrace.report.result import LaneResult
 from tailrace.running.query import RunningQuery
 from tailrace.running.start import start_query
-from tailrace.traffic.load import Flow
-from tailrace.traffic.makers import Payments
-from tailrace.traffic.payments import SENT_FIELD, SEQUENCE_FIELD
-from tailrace.traffic.probe import ByFields
 
 _BURST = 30_000
-"""Records sent at once at the very start of the warm-up, so that both JVMs compile their hot code in it."""
+"""Records sent at once before the warm-up, so that both JVMs compile their hot code early."""
 _LATEST_MS = 1000.0
 
 
 def payments_plan(rate_per_s: float, seconds: float, warmup_s: float) -> Plan:
-    """Card payments at a constant rate."""
-    return Plan(Flow(Payments(), rate_per_s, burst=_BURST), seconds, warmup_s, ByFields(SEQUENCE_FIELD, SENT_FIELD))
+    """Return a load of card payments at a constant rate."""
+    return Plan(
+        Flow(Payments(), rate_per_s, burst=_BURST), seconds, warmup_s, ByFields(PAYMENT_NUMBER_FIELD, SENT_FIELD)
+    )
 
 
 def floor_lane(plan: Plan, client: ClientConfig, partitions: int, show: Show) -> LaneResult:
-    """Producer to consumer with no engine in between: what nothing on this machine can beat."""
+    """Measure producer to consumer without an engine: the lower bound on this machine."""
     create_topic(client, "floor", partitions)
     return _result(measure([plan], client, ("floor", "floor"), NoEngine(), show)[0], plan)
 
@@ -34,7 +36,7 @@ def floor_lane(plan: Plan, client: ClientConfig, partitions: int, show: Show) ->
 def pipeline_lane(
     plan: Plan, client: ClientConfig, lane: tuple[str, int], pipeline: Pipeline, options: RunOptions, show: Show
 ) -> LaneResult:
-    """The pipeline as one lane of a name and a number of partitions, between topics of its own."""
+    """Measure the pipeline between its own topics. ``lane`` is a name and a number of partitions."""
     name, partitions = lane
     source, sink = f"payments-{name}", f"decisions-{name}"
     for topic in (source, sink):
@@ -51,7 +53,7 @@ def pipeline_lane(
 
 
 class _Running:
-    """A query of this very process as the engine that is measured."""
+    """A query of this process as the engine."""
 
     def __init__(self, query: RunningQuery) -> None:
         self._query = query
@@ -62,17 +64,17 @@ class _Running:
 
 
 def _result(seen: Measurement, plan: Plan) -> LaneResult:
-    """The lane's figures; void where the load itself failed, as they would be about the load."""
+    """Return the figures of a lane; raise an error if the load failed."""
     if seen.load.failed:
         raise MeasurementFailed(
             f"{seen.load.failed} of {seen.load.sent} records could not be sent",
-            why="the broker did not take them",
+            why="the broker did not accept them",
             fix="try a lower --rate",
         )
     if seen.load.late_ms_p99 > _LATEST_MS:
         raise MeasurementFailed(
             f"the load generator fell behind its plan by {seen.load.late_ms_p99:.0f} ms",
-            why=f"this machine cannot send {plan.flow.rate_per_s:g} events/s beside everything else that runs on it",
+            why=f"this machine is too busy to send {plan.flow.rate_per_s:g} events/s",
             fix="try a lower --rate",
         )
     measured = seen.arrivals.within(seen.first, seen.end)

@@ -1,18 +1,18 @@
-"""The demo from start to end."""
+"""Run the demo."""
 
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tailrace.bench.screen import Screen
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import counted
 from tailrace.kafka.broker import temporary_broker
 from tailrace.kafka.client import plain_client
-from tailrace.latency.lane import LaneResult
+from tailrace.measure.screen import Screen
 from tailrace.pipeline import Mode
 from tailrace.prepare.loader import load_pipeline
 from tailrace.prepare.options import RunOptions
+from tailrace.report.result import LaneResult
 from tailrace.spark_session import pin_context, replaceable_session
 
 PIPELINE_FILE = Path(__file__).parent / "fraud.py"
@@ -21,7 +21,7 @@ TITLES = {"floor": "Kafka alone", "realtime": "real time", "microbatch": "micro-
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What a user may change."""
+    """The options of the demo."""
 
     seconds: float = 25.0
     warmup_s: float = 15.0
@@ -32,13 +32,13 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
-    """Run all lanes and return their results, in the order they are shown in.
+    """Run all lanes and return their results, in the order of the table.
 
-    The real-time lane comes before the micro-batch one, so a warm JVM is to the advantage of micro-batch.
+    The real-time lane runs first, so a warm JVM helps micro-batch.
     """
     pipeline = load_pipeline(str(PIPELINE_FILE))
     results: dict[str, LaneResult] = {}
-    # Refused now rather than after a minute of measuring.
+    # Refuse wrong options now, not after a minute of measuring.
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
     screen.say("Starting a Kafka broker of its own ...")
@@ -50,13 +50,13 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
             f"{options.seconds:g} s measured per lane after {options.warmup_s:g} s of warm-up"
         )
         results["floor"] = floor_lane(plan, client, options.partitions, partial(screen.show, TITLES["floor"]))
-        screen.done(TITLES["floor"], results["floor"].as_json())
+        screen.done(TITLES["floor"], results["floor"])
         spark = replaceable_session(
             "tailrace-demo",
             master=f"local[{max(options.partitions, 2)}]",
             conf={"spark.ui.enabled": "false"},
             announce=screen.say,
-            archives=False,  # not beside what is measured
+            archives=False,  # writing them would slow down what is measured
         )
         pin_context()
         try:
@@ -71,7 +71,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
                 )
                 show = partial(screen.show, TITLES[lane])
                 results[lane] = pipeline_lane(plan, client, (lane, options.partitions), pipeline, run, show)
-                screen.done(TITLES[lane], results[lane].as_json())
+                screen.done(TITLES[lane], results[lane])
         finally:
             spark.stop()
     return {lane: results[lane] for lane in ("floor", "microbatch", "realtime")}

@@ -22,7 +22,7 @@ _HOP_MS = 0.45
 _PAUSE_MS, _PAUSE_WITH_STATE_MS = 300.0, 550.0
 """The pause between two batches, as measured by ``bench gap`` (docs/results.md)."""
 _STATIC_SIDE_MS = 110.0
-"""The extra pause for a static table of a thousand rows, which is read again (``make bench-static``)."""
+"""The extra pause to read a static table of a thousand rows again (``tailrace bench study static-table``)."""
 _PYTHON_MS = {"pickled rows": 0.3, "plain columns": 0.8, "Arrow batches": 0.9}
 """What `@udf`, `@pandas_udf` and `arrow_udf` add to the p50 of a built-in expression (docs/results.md, 2,000/s)."""
 

@@ -1,8 +1,8 @@
-"""From one result of a benchmark to one page that needs nothing else.
+"""Render the result of a benchmark as one self-contained page.
 
-The parts (templates, stylesheet, charts) know only the JSON of a result, so that another page can be made of them.
+The parts (templates, stylesheet, charts) depend only on the result, so that another page can use them.
 """
 
-from tailrace.report.page import render_report, write_report
+from tailrace.report.page import read_result, render_report, write_report
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["read_result", "render_report", "write_report"]

@@ -1,28 +1,29 @@
-"""What the charts show, as plain data. ``static/charts.js`` draws it, here and on any other page.
+"""The charts of the report as plain data. ``static/charts.js`` draws them, here and on any other page.
 
 A chart is ``{"id", "x": {"scale", "label", ...}, "y": {"label", "low", "high"}, "series": [...], "marks": [...]}``.
 The scale of x is ``percentile`` (by the number of nines), ``seconds``, or ``steps`` (positions with a name each); y is
 logarithmic. A series has ``label, x, y, colour, dash, width``, and where set ``faint`` (a further run) and ``dots``. A
-mark is a vertical line at ``x``, with a ``text`` where it is none of many.
+mark is a vertical line at ``x``, with a ``text`` if it needs one.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tailrace.report.figures import is_number, plain, rate, three_figures
 from tailrace.report.lines import DASHES, Group, Line
+from tailrace.report.result import Rates, Result, Run, Timeline
 
 LEAST_MS = 0.001
 """A logarithmic axis has no zero; this is the resolution of a result."""
 MOST_WITH_ALL_RUNS = 4
-"""With more lanes than this in one chart, the other runs of each are noise."""
+"""With more lanes in one chart, only the typical run of each is shown."""
 REFERENCE = 2
-"""The colour of what stands in a chart only to be compared with."""
+"""The colour of a reference line."""
 
 
 def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
-    """Latency by percentile, a line per lane, the other runs of each thin behind it."""
+    """Return latency by percentile: a line per lane, with its other runs thin behind it."""
     series: list[dict[str, Any]] = []
     for line in group.lines:
         typical = line.typical
@@ -34,7 +35,7 @@ def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
                 series.append(_series(line.label, *zip(*curve, strict=True), line=line) | style)
     if not series:
         return None
-    # What is drawn last lies on top.
+    # The last series is drawn on top.
     series.sort(key=lambda each: not each.get("faint"))
     text = "; ".join(_curve_in_words(line) for line in group.lines if _curve(line.typical))
     return {
@@ -47,75 +48,76 @@ def percentile_chart(number: int, group: Group) -> dict[str, Any] | None:
 
 
 def timeline_charts(number: int, group: Group) -> list[dict[str, Any]]:
-    """Latency over time, a chart per lane, all on one scale so that they can be compared."""
+    """Return latency over time: a chart per lane, all on the same scale."""
     charts = []
     for place, line in enumerate(group.lines):
         run = line.typical
-        steps = (run or {}).get("timeline") or {}
-        if run is None or not any(is_number(value) for value in steps.get("max_ms") or ()):
+        if run is None or run.timeline is None or not any(is_number(value) for value in run.timeline.max_ms):
             continue
-        charts.append(_timeline(f"chart-time-{number}-{place}", line, run, steps))
+        charts.append(_timeline(f"chart-time-{number}-{place}", line, run, run.timeline))
     values = [value for chart in charts for each in chart["series"] for value in each["y"] if value is not None]
     for chart in charts:
         chart["y"] |= {"low": min(values), "high": max(values)}
     return charts
 
 
-def sweep_chart(result: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any] | None:
-    """Latency against the trigger interval, with the lanes that have no trigger as level lines."""
+def sweep_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
+    """Return latency against the trigger interval, with the other lanes as level lines."""
     by_key = {line.key: line for line in lines}
-    points = [(each["trigger_ms"], by_key[each["key"]]) for each in result.get("sweep") or () if each["key"] in by_key]
+    points = [(each.trigger_ms, by_key[each.key]) for each in result.sweep or () if each.key in by_key]
     if not points:
         return None
     points.sort(key=lambda point: point[0])
     swept = {line.key for _, line in points}
     names = [plain(every) for every, _ in points]
     series = [
-        _figures(percentile, [line.lane.get(f"{percentile}_ms") for _, line in points], style)
-        for percentile, style in (("p50", 0), ("p95", 3), ("p99", 1), ("max", 4))
+        _figures("p50", [line.lane.p50_ms for _, line in points], 0),
+        _figures("p95", [line.lane.p95_ms for _, line in points], 3),
+        _figures("p99", [line.lane.p99_ms for _, line in points], 1),
+        _figures("max", [line.lane.max_ms for _, line in points], 4),
     ]
     for line in lines:
-        level = line.lane.get("p50_ms")
+        level = line.lane.p50_ms
         if line.key not in swept and is_number(level):
             flat = _figures(f"{line.label}, p50", [level] * len(points), REFERENCE)
             series.append(flat | {"dash": [2, 3], "width": 1, "dots": False})
     return _steps("chart-sweep", "Latency against the trigger interval", names, "trigger every, ms", series)
 
 
-def ladder_chart(result: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any] | None:
-    """p99 against the rate, a line per lane, and the bound that it must stay below."""
-    rates = result.get("rates") or {}
-    ladders = {lane: each.get("ladder") or () for lane, each in (rates.get("lanes") or {}).items()}
-    steps = sorted({step["rate_per_s"] for ladder in ladders.values() for step in ladder})
+def ladder_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
+    """Return p99 against the rate: a line per lane, and the bound."""
+    rates = result.rates or Rates()
+    ladders = [each.ladder for each in rates.lanes.values()]
+    steps = sorted({rung.rate_per_s for ladder in ladders for rung in ladder})
     if not steps:
         return None
     by_key = {line.key: line for line in lines}
     series = []
-    for ladder in ladders.values():
-        known = {step["rate_per_s"]: by_key[step["key"]] for step in ladder if step.get("key") in by_key}
+    for ladder in ladders:
+        known = {rung.rate_per_s: by_key[rung.key] for rung in ladder if rung.key in by_key}
         if known:
             line = next(iter(known.values()))
-            p99 = [known[step].lane.get("p99_ms") if step in known else None for step in steps]
+            p99 = [known[step].lane.p99_ms if step in known else None for step in steps]
             series.append(_series(line.label, range(len(steps)), p99, line=line) | {"width": 2, "dots": True})
-    bound = rates.get("bound_ms")
+    bound = rates.bound_ms
     if is_number(bound):
         level = _figures(f"bound, {plain(bound)} ms", [bound] * len(steps), REFERENCE)
         series.append(level | {"dash": [2, 3], "width": 1, "dots": False})
     return _steps("chart-ladder", "p99 against the rate", [rate(step) for step in steps], "records per second", series)
 
 
-def _timeline(name: str, line: Line, run: Mapping[str, Any], steps: Mapping[str, Any]) -> dict[str, Any]:
-    start, step = float(steps.get("start_s") or 0), float(steps.get("step_s") or 1)
-    x = [round(start + step * place, 3) for place in range(len(steps["max_ms"]))]
-    greatest = max(value for value in steps["max_ms"] if is_number(value))
-    boundaries = [each for each in run.get("boundaries") or () if is_number(each.get("at_s"))]
+def _timeline(name: str, line: Line, run: Run, steps: Timeline) -> dict[str, Any]:
+    start, step = steps.start_s, steps.step_s
+    x = [round(start + step * place, 3) for place in range(len(steps.max_ms))]
+    greatest = max(value for value in steps.max_ms if is_number(value))
+    boundaries = [each.at_s for each in run.boundaries if is_number(each.at_s)]
     series = [
-        _series("max", x, steps["max_ms"], line=line) | {"dash": [1, 3], "width": 1.5},
-        _series("p99", x, steps.get("p99_ms") or (), line=line) | {"dash": [5, 3], "width": 1.5},
-        _series("p50", x, steps.get("p50_ms") or (), line=line) | {"dash": [], "width": 2},
+        _series("max", x, steps.max_ms, line=line) | {"dash": [1, 3], "width": 1.5},
+        _series("p99", x, steps.p99_ms, line=line) | {"dash": [5, 3], "width": 1.5},
+        _series("p50", x, steps.p50_ms, line=line) | {"dash": [], "width": 2},
     ]
-    at = x[list(steps["max_ms"]).index(greatest)]
-    inside = sum(start <= each["at_s"] <= x[-1] + step for each in boundaries)
+    at = x[steps.max_ms.index(greatest)]
+    inside = sum(start <= at_s <= x[-1] + step for at_s in boundaries)
     return {
         "id": name,
         "title": line.label,
@@ -126,19 +128,19 @@ def _timeline(name: str, line: Line, run: Mapping[str, Any], steps: Mapping[str,
         "x": {"scale": "seconds", "label": "seconds into the window", "low": x[0], "high": x[-1] + step},
         "y": {"label": "latency, ms"},
         "series": series,
-        "marks": [{"x": round(each["at_s"], 3)} for each in boundaries] + _kills(run),
+        "marks": [{"x": round(at_s, 3)} for at_s in boundaries] + _kills(run),
     }
 
 
-def _kills(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    at = (run.get("kill") or {}).get("at_s")
+def _kills(run: Run) -> list[dict[str, Any]]:
+    at = run.kill.at_s if run.kill is not None else None
     return [{"x": at, "text": "killed"}] if is_number(at) else []
 
 
-def _which_run(line: Line, run: Mapping[str, Any]) -> str:
+def _which_run(line: Line, run: Run) -> str:
     if len(line.runs) < 2:
         return ""
-    return f"run {run.get('run')} of {len(line.runs)}, the one with the median p50"
+    return f"run {run.run} of {len(line.runs)}, the one with the median p50"
 
 
 def _steps(name: str, alt: str, names: list[str], label: str, series: list[dict[str, Any]]) -> dict[str, Any]:
@@ -172,9 +174,9 @@ def _shown(value: Any) -> float | None:
     return max(round(float(value), 3), LEAST_MS) if is_number(value) else None
 
 
-def _curve(run: Mapping[str, Any] | None) -> list[tuple[float, float]]:
-    """The percentiles that a scale of nines can show: from the median on, and short of 100."""
-    points = (run or {}).get("percentiles") or ()
+def _curve(run: Run | None) -> list[tuple[float, float]]:
+    """Return the percentiles that a scale of nines can show: from 50 to below 100."""
+    points = run.percentiles if run is not None else ()
     return [(x, y) for x, y in points if is_number(x) and is_number(y) and 50 <= x < 100 and math.isfinite(y)]
 
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many figures as mean something, units in words."""
+"""Format numbers for readers: significant figures and units."""
 
 import json
 import math
@@ -11,12 +11,12 @@ TO = "\N{EN DASH}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether there is a figure to show. JSON's null, a missing key and a NaN are none."""
+    """Return whether there is a figure to show. None and NaN are not figures."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def three_figures(value: Any) -> str:
-    """A number with three figures that mean something."""
+    """Format a number with three significant figures."""
     if not is_number(value):
         return NOTHING
     size = abs(value)
@@ -24,29 +24,29 @@ def three_figures(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """How many."""
+    """Format a count."""
     return f"{value:,.0f}" if is_number(value) else NOTHING
 
 
 def plain(value: Any) -> str:
-    """A number that somebody chose: as it was written, with separators from a thousand on."""
+    """Format a setting: as it was written, with thousands separators."""
     if not is_number(value):
         return NOTHING
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
 
 
 def rate(value: Any) -> str:
-    """Records per second."""
+    """Format records per second."""
     return f"{plain(value)}/s"
 
 
 def spread(low: Any, high: Any) -> str:
-    """From the lowest to the highest of the runs."""
+    """Format the range from the lowest to the highest run."""
     return f"{three_figures(low)}{TO}{three_figures(high)}"
 
 
 def seconds(value: Any) -> str:
-    """A duration in the two largest units that it has; two minutes and less in seconds, as people set them."""
+    """Format a duration in its two largest units; up to two minutes in seconds."""
     if not is_number(value):
         return NOTHING
     if value <= 120:
@@ -58,7 +58,7 @@ def seconds(value: Any) -> str:
 
 
 def moment(text: Any) -> str:
-    """A point in time from its ISO form; what is not one stays as it is."""
+    """Format a point in time from its ISO form; return any other text unchanged."""
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
@@ -68,7 +68,7 @@ def moment(text: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """A setting's value. Text stays text; everything else as JSON writes it."""
+    """Format the value of a setting: text unchanged, everything else as JSON."""
     if isinstance(value, str):
         return value
     if is_number(value):
@@ -77,7 +77,7 @@ def words(value: Any) -> str:
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, str]:
-    """Settings in one level: what is nested gets its parents' names in front."""
+    """Flatten nested settings: each name gets the names of its parents in front."""
     found: dict[str, str] = {}
     for name, value in (values or {}).items():
         if isinstance(value, Mapping) and value:

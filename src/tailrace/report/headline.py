@@ -1,79 +1,78 @@
-"""The one sentence that a reader takes along."""
+"""The headline of a report: one figure and one sentence."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from tailrace.report.figures import is_number, plain, rate, seconds, spread, three_figures
 from tailrace.report.lines import work_name
+from tailrace.report.result import LaneSummary, Ratio, Result
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A figure to remember, the sentence that it stands in, and what it rests on."""
+    """A figure to remember, its sentence, and what it rests on."""
 
     figure: str
     sentence: str
     basis: str
 
 
-def headline_of(result: Mapping[str, Any]) -> Headline | None:
-    """What the result says above all. None where it says nothing that could be quoted."""
+def headline_of(result: Result) -> Headline | None:
+    """Return the main finding of a result, or None if there is nothing to quote."""
     for make in (_of_gap, _of_rates, _of_sweep, _of_engines, _of_ratio):
-        made = make(result)
-        if made is not None:
-            return made
+        headline = make(result)
+        if headline is not None:
+            return headline
     return None
 
 
-def _of_ratio(result: Mapping[str, Any]) -> Headline | None:
-    """Real time against micro-batch where there is such a ratio. A void lane is not quoted."""
-    lanes = result.get("lanes") or {}
-    best: Mapping[str, Any] | None = None
-    for ratio in result.get("ratios") or ():
-        fast, slow = lanes.get(ratio.get("fast")) or {}, lanes.get(ratio.get("slow")) or {}
-        if not _counts(ratio, lanes):
+def _of_ratio(result: Result) -> Headline | None:
+    """Quote real time against micro-batch, or else the first ratio of valid lanes."""
+    lanes = result.lanes
+    best: Ratio | None = None
+    for ratio in result.ratios:
+        if not _counts(ratio, result):
             continue
-        if (fast.get("lane"), slow.get("lane")) == ("realtime", "microbatch"):
+        fast, slow = lanes.get(ratio.fast, LaneSummary()), lanes.get(ratio.slow, LaneSummary())
+        if (fast.lane, slow.lane) == ("realtime", "microbatch"):
             best = ratio
             break
         best = best or ratio
-    if best is None or not best["median"]:
+    if best is None or not best.median:
         return None
-    fast, slow = lanes.get(best["fast"]) or {}, lanes.get(best["slow"]) or {}
-    times, low, high, than = best["median"], best.get("low"), best.get("high"), "faster"
+    fast, slow = lanes.get(best.fast, LaneSummary()), lanes.get(best.slow, LaneSummary())
+    times, low, high, than = best.median, best.low, best.high, "faster"
     if times < 1:
         than, times = "slower", 1 / times
         low, high = (1 / high if high else None), (1 / low if low else None)
-    titles = [str(lane.get("title") or lane.get("lane") or "") for lane in (fast, slow)]
-    figures = [three_figures(lane.get("p50_ms")) for lane in (fast, slow)]
-    runs = best.get("runs") or 0
-    over = f" Over {runs} runs: {spread(low, high)} times." if is_number(low) and is_number(high) and runs > 1 else ""
-    where = [work_name(str(best["work"]))] if best.get("work") else []
-    where += [f"{plain(best['rate_per_s'])} records/s"] if is_number(best.get("rate_per_s")) else []
+    over = (
+        f" Over {best.runs} runs: {spread(low, high)} times."
+        if is_number(low) and is_number(high) and best.runs > 1
+        else ""
+    )
+    setting = [work_name(best.work)] if best.work else []
+    setting += [f"{plain(best.rate_per_s)} records/s"] if is_number(best.rate_per_s) else []
     return Headline(
         f"{three_figures(times)}\N{MULTIPLICATION SIGN}",
-        f"At the median, {titles[0]} is {three_figures(times)} times {than} than {titles[1]}.",
-        f"p50 {figures[0]} ms against {figures[1]} ms{', ' if where else ''}{', '.join(where)}.{over}",
+        f"At the median, {_title(fast)} is {three_figures(times)} times {than} than {_title(slow)}.",
+        f"p50 {three_figures(fast.p50_ms)} ms against {three_figures(slow.p50_ms)} ms"
+        f"{', ' if setting else ''}{', '.join(setting)}.{over}",
     )
 
 
-def _counts(ratio: Mapping[str, Any], lanes: Mapping[str, Any]) -> bool:
-    """Whether it is a ratio of medians, of two lanes that are valid."""
-    sound = all((lanes.get(str(ratio.get(side))) or {}).get("valid", True) for side in ("fast", "slow"))
-    return sound and ratio.get("percentile") == "p50" and is_number(ratio.get("median"))
+def _counts(ratio: Ratio, result: Result) -> bool:
+    """Return whether it is a ratio of medians, and both lanes are valid."""
+    valid = all(result.lanes[key].valid for key in (ratio.fast, ratio.slow) if key in result.lanes)
+    return valid and ratio.percentile == "p50" and is_number(ratio.median)
 
 
-def _of_engines(result: Mapping[str, Any]) -> Headline | None:
-    """All comparisons at once: one of them alone would be picked."""
-    lanes = result.get("lanes") or {}
-    ratios = [ratio for ratio in result.get("ratios") or () if _counts(ratio, lanes)]
-    if result.get("study") != "engines" or not ratios:
+def _of_engines(result: Result) -> Headline | None:
+    """Quote all comparisons at once: a single one would be a choice."""
+    ratios = [ratio for ratio in result.ratios if _counts(ratio, result)]
+    if result.study != "engines" or not ratios:
         return None
-    fast = lanes.get(ratios[0].get("fast")) or {}
-    title = str(fast.get("title") or fast.get("lane") or "")
-    ahead = sum(ratio["median"] > 1 for ratio in ratios)
+    title = _title(result.lanes.get(ratios[0].fast, LaneSummary()))
+    ahead = sum((ratio.median or 0) > 1 for ratio in ratios)
     return Headline(
         f"{ahead} of {len(ratios)}",
         f"{title[:1].upper()}{title[1:]} has the lower p50 in {ahead} of {len(ratios)} comparisons.",
@@ -81,52 +80,50 @@ def _of_engines(result: Mapping[str, Any]) -> Headline | None:
     )
 
 
-def _of_gap(result: Mapping[str, Any]) -> Headline | None:
-    lanes = result.get("lanes") or {}
+def _of_gap(result: Result) -> Headline | None:
     intervals = [
         each
-        for each in (result.get("gap") or {}).get("intervals") or ()
-        if each.get("pauses_ms") and (lanes.get(each.get("key")) or {}).get("valid", True)
+        for each in (result.gap.intervals if result.gap is not None else ())
+        if each.pauses_ms and result.lanes.get(each.key, LaneSummary()).valid
     ]
     if not intervals:
         return None
     works: dict[str, list[float]] = {}
     for each in intervals:
-        works.setdefault(str(each.get("work") or "all works"), []).extend(each["pauses_ms"])
+        works.setdefault(each.work or "all works", []).extend(each.pauses_ms)
     parts = [f"{three_figures(median(pauses))} ms in {work_name(work)}" for work, pauses in works.items()]
     first = next(iter(works.values()))
     return Headline(
         f"{three_figures(median(first))} ms",
         f"A batch boundary holds the flow up for {' and '.join(parts)}, at the median.",
         f"{sum(map(len, works.values())):,} boundaries, checkpoint every "
-        + ", ".join(dict.fromkeys(seconds(each.get("checkpoint_every_s")) for each in intervals))
+        + ", ".join(dict.fromkeys(seconds(each.checkpoint_every_s) for each in intervals))
         + ".",
     )
 
 
-def _of_rates(result: Mapping[str, Any]) -> Headline | None:
-    rates = result.get("rates") or {}
-    lanes = rates.get("lanes") or {}
-    known = {lane: each["highest_per_s"] for lane, each in lanes.items() if is_number(each.get("highest_per_s"))}
+def _of_rates(result: Result) -> Headline | None:
+    if result.rates is None:
+        return None
+    known = {lane: each.highest_per_s for lane, each in result.rates.lanes.items() if each.highest_per_s is not None}
     if not known:
         return None
     lane = "realtime" if "realtime" in known else max(known, key=lambda name: known[name])
-    titles = {str(each.get("lane")): str(each.get("title")) for each in (result.get("lanes") or {}).values()}
+    titles = {each.lane: each.title for each in result.lanes.values()}
     others = [f"{titles.get(name, name)} {rate(highest)}" for name, highest in known.items() if name != lane]
     return Headline(
         rate(known[lane]),
         f"The highest rate that {titles.get(lane, lane)} sustained is {rate(known[lane])}.",
-        f"p99 below {plain(rates.get('bound_ms'))} ms and no growing lag."
+        f"p99 below {plain(result.rates.bound_ms)} ms and no growing lag."
         + (f" Others: {', '.join(others)}." if others else ""),
     )
 
 
-def _of_sweep(result: Mapping[str, Any]) -> Headline | None:
-    lanes = result.get("lanes") or {}
+def _of_sweep(result: Result) -> Headline | None:
     points = [
-        (each["trigger_ms"], lane["p50_ms"])
-        for each in result.get("sweep") or ()
-        if (lane := lanes.get(each.get("key")) or {}).get("valid", True) and is_number(lane.get("p50_ms"))
+        (each.trigger_ms, lane.p50_ms)
+        for each in result.sweep or ()
+        if (lane := result.lanes.get(each.key, LaneSummary())).valid and lane.p50_ms is not None
     ]
     if len(points) < 2:
         return None
@@ -138,3 +135,7 @@ def _of_sweep(result: Mapping[str, Any]) -> Headline | None:
         f"The lowest p50 that micro-batch reaches is {three_figures(least)} ms, with a trigger {at}.",
         f"With a trigger every {plain(longest)} ms it is {three_figures(most)} ms.",
     )
+
+
+def _title(lane: LaneSummary) -> str:
+    return lane.title or lane.lane

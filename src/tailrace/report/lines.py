@@ -1,38 +1,40 @@
-"""The lanes of a result as a reader tells them apart: a label, a colour, a dash pattern, the runs behind it."""
+"""The lanes of a result with their label, colour, dash pattern and runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from tailrace.report.figures import is_number, rate
+from tailrace.report.result import LaneSummary, Result, Run
 
 COLOURS = 9
-"""How many colours the stylesheet has (``--lane-0`` and on)."""
+"""The number of colours in the stylesheet (``--lane-0`` and on)."""
 DASHES: tuple[tuple[int, ...], ...] = (
     (), (9, 4), (2, 3), (10, 3, 2, 3), (5, 3), (16, 4), (8, 3, 2, 3, 2, 3), (16, 3, 5, 3),
 )  # fmt: skip
-"""Eight patterns against nine colours: a pair comes again only after 72 lanes."""
+"""Eight patterns and nine colours: a pair repeats only after 72 lanes."""
 FIRST = ("realtime", "microbatch", "floor")
-"""These look the same in every report."""
+"""These lanes look the same in every report."""
+BASELINE = "floor"
+"""The lane without an engine."""
 WORKS = {
     "aggregate": "keyed aggregate",
     "join": "broadcast join",
     "python": "Python function",
 }
-"""Works whose name is not yet what a reader would say."""
+"""Names of works for a reader, if they differ from the name in the result."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of the result's lanes."""
+    """One lane of a result."""
 
     key: str
     label: str
-    """Unlike every other label of its group."""
+    """Unique in its group."""
     style: int
-    lane: Mapping[str, Any]
-    runs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    lane: LaneSummary
+    runs: Sequence[Run] = ()
 
     @property
     def colour(self) -> int:
@@ -41,40 +43,45 @@ class Line:
 
     @property
     def dash(self) -> tuple[int, ...]:
-        """Lengths of stroke and gap; none is a solid line."""
+        """Lengths of strokes and gaps; empty for a solid line."""
         return DASHES[self.style % len(DASHES)]
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it has no engine."""
+        return self.lane.lane == BASELINE
+
+    @property
     def fault(self) -> str:
-        """Why its figures are not to be quoted, in a word or two; nothing where they may be."""
-        if self.lane.get("valid") is not False:
+        """Why its figures must not be quoted, in a word or two; empty if they may be."""
+        if self.lane.valid:
             return ""
-        return "fell behind" if any(run.get("fell_behind") for run in self.runs) else "void"
+        return "fell behind" if any(run.fell_behind for run in self.runs) else "void"
 
     @property
     def killed(self) -> bool:
-        """Whether its engine was killed on purpose, so that records come out twice."""
-        return any(run.get("kill") for run in self.runs)
+        """Whether the study killed its engine, so that records come out twice."""
+        return any(run.kill is not None for run in self.runs)
 
     @property
-    def typical(self) -> Mapping[str, Any] | None:
-        """The run with the median p50: one that took place, unlike a median of curves."""
-        known = [run for run in self.runs if is_number((run.get("result") or {}).get("p50_ms"))]
-        known.sort(key=lambda run: run["result"]["p50_ms"])
+    def typical(self) -> Run | None:
+        """The run with the median p50: a real run, unlike a median of curves."""
+        known = [run for run in self.runs if is_number(run.result.p50_ms)]
+        known.sort(key=lambda run: run.result.p50_ms or 0.0)
         return known[(len(known) - 1) // 2] if known else None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The lanes that did the same work at the same rate: only these stand against each other."""
+    """The lanes with the same work and rate: only these can be compared."""
 
     work: str
-    rate_per_s: Any
+    rate_per_s: float | None
     lines: tuple[Line, ...]
 
     @property
     def title(self) -> str:
-        """Work and rate in words."""
+        """The work and the rate."""
         parts = [work_name(self.work)] if self.work else []
         if is_number(self.rate_per_s):
             parts.append(rate(self.rate_per_s))
@@ -82,21 +89,21 @@ class Group:
 
 
 def work_name(work: str) -> str:
-    """A work as a reader would say it."""
+    """Return the name of a work for a reader."""
     return WORKS.get(work, work)
 
 
-def groups_of(result: Mapping[str, Any]) -> tuple[Group, ...]:
-    """The result's lanes, those that can be compared together; everything in the order of the result."""
-    lanes: Mapping[str, Mapping[str, Any]] = result.get("lanes") or {}
-    together: dict[tuple[str, Any], list[str]] = {}
+def groups_of(result: Result) -> tuple[Group, ...]:
+    """Group the lanes that can be compared, in the order of the result."""
+    lanes = result.lanes
+    together: dict[tuple[str, float | None], list[str]] = {}
     for key, lane in lanes.items():
-        together.setdefault((str(lane.get("work") or ""), lane.get("rate_per_s")), []).append(key)
+        together.setdefault((lane.work, lane.rate_per_s), []).append(key)
     labels = {key: label for keys in together.values() for key, label in _labels(keys, lanes).items()}
     styles = _styles(lanes, labels, together.values())
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for run in result.get("runs") or ():
-        runs.setdefault(str(run.get("key")), []).append(run)
+    runs: dict[str, list[Run]] = {}
+    for run in result.runs:
+        runs.setdefault(run.key, []).append(run)
     return tuple(
         Group(
             work,
@@ -107,17 +114,17 @@ def groups_of(result: Mapping[str, Any]) -> tuple[Group, ...]:
     )
 
 
-def _labels(keys: Sequence[str], lanes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    titles = {key: str(lanes[key].get("title") or lanes[key].get("lane") or key) for key in keys}
+def _labels(keys: Sequence[str], lanes: Mapping[str, LaneSummary]) -> dict[str, str]:
+    titles = {key: lanes[key].title or lanes[key].lane or key for key in keys}
     often = Counter(titles.values())
     return {key: title if often[title] == 1 else f"{title} · {key}" for key, title in titles.items()}
 
 
 def _styles(
-    lanes: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], together: Iterable[Sequence[str]]
+    lanes: Mapping[str, LaneSummary], labels: Mapping[str, str], together: Iterable[Sequence[str]]
 ) -> dict[str, int]:
-    """A number per key. A lane keeps its own through all groups; where a group has it twice, a label does."""
-    names = {key: str(lane.get("lane") or key) for key, lane in lanes.items()}
+    """Return a style number per key: the same for a lane in all groups, or for a label if a group repeats a lane."""
+    names = {key: lane.lane or key for key, lane in lanes.items()}
     if any(len({names[key] for key in keys}) < len(keys) for keys in together):
         names = {key: key if key in FIRST else labels[key] for key in lanes}
     others = [name for name in dict.fromkeys(names.values()) if name not in FIRST]

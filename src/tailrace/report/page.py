@@ -1,4 +1,4 @@
-"""One result, one page: every style, script and figure inside it, nothing fetched from anywhere."""
+"""Render a result as one page with all its styles, scripts and figures. It fetches nothing."""
 
 import base64
 import hashlib
@@ -13,8 +13,10 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
+from tailrace.errors import OptionRefused
 from tailrace.report import figures
 from tailrace.report.lines import work_name
+from tailrace.report.result import Result
 from tailrace.report.sections import sections_of
 from tailrace.report.view import View
 
@@ -23,28 +25,50 @@ SCRIPTS = ("uplot.min.js", "charts.js", "report.js")
 _IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def write_report(result: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a result. It appears whole or not at all.
+def read_result(path: Path) -> Result:
+    """Read the ``result.json`` of a benchmark.
+
+    Raises:
+        OptionRefused: There is no such file, or it is not a result.
+    """
+    fix = "name a folder that `tailrace bench --out` wrote"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionRefused(f"{path} cannot be read", why=error.strerror or str(error), fix=fix) from error
+    except ValueError as error:
+        raise OptionRefused(f"{path} is not valid JSON", why=str(error), fix=fix) from error
+    what = f"{path} is not the result of a benchmark"
+    if not isinstance(result, dict) or "schema" not in result:
+        raise OptionRefused(what, why="it has no key 'schema'", fix=fix)
+    try:
+        return Result.from_json(result)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise OptionRefused(what, why=str(error), fix=fix) from error
+
+
+def write_report(result: Result, path: Path) -> None:
+    """Write the page of a result, whole or not at all.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
         path: The file to write, usually ``report.html``; its folder exists.
     """
-    half_written = path.with_name(f".{path.name}-{os.getpid()}")
+    partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        half_written.write_text(render_report(result), encoding="utf-8", newline="\n")
-        half_written.replace(path)
+        partial.write_text(render_report(result), encoding="utf-8", newline="\n")
+        partial.replace(path)
     finally:
-        half_written.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def render_report(result: Mapping[str, Any]) -> str:
-    """The page of a result as text.
+def render_report(result: Result) -> str:
+    """Return the page of a result.
 
-    A section appears where the result has something for it, so that a result of any study, or half of one, has a page.
+    A section appears only if the result has data for it, so every study, even an incomplete one, has a page.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
     """
     view = View(result)
     scripts = [_script(name) for name in SCRIPTS]
@@ -61,7 +85,7 @@ def render_report(result: Mapping[str, Any]) -> str:
 
 
 def embedded(value: object) -> Markup:
-    """JSON that is safe inside a script element: nothing in it can end the element."""
+    """Return JSON that is safe inside a script element: nothing in it can end the element."""
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     for character, escape in _IN_JSON.items():
         text = text.replace(character, escape)
@@ -69,7 +93,7 @@ def embedded(value: object) -> Markup:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no word for infinity; the page shows a gap."""
+    """Replace infinity and NaN, which JSON lacks, by null."""
     if isinstance(value, Mapping):
         return {str(key): _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -78,7 +102,7 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(scripts: list[str]) -> str:
-    """What the browser is told to refuse: every address, and every script that is not one of these."""
+    """Return the security policy: no address, and no script but these."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
@@ -90,7 +114,7 @@ def _asset(name: str) -> str:
 
 
 def _script(name: str) -> str:
-    """A script as it stands in the page. What others wrote comes with its licence, in place of its address."""
+    """Return a script for the page; uPlot with its licence."""
     text = _asset(name)
     if name == "uplot.min.js":
         code = text.partition("*/")[2]

@@ -1,7 +1,7 @@
-"""The percentile plot of a result as one SVG picture, for pages that run no script.
+"""The percentile plot of a result as one SVG picture, for pages without scripts.
 
-Everything is inside: colours for light and dark, the figures at the lines, a title and a description in words. The
-colours are those of the report's stylesheet, written out, because not every viewer of SVG knows variables.
+It contains the colours for light and dark, the figures, a title and a description. The colours come from the report's
+stylesheet and are written out, because some viewers of SVG do not support variables.
 """
 
 import math
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any
 
 from tailrace.report.figures import is_number, three_figures
 from tailrace.report.lines import Line, groups_of
+from tailrace.report.result import Result
 
 WIDTH, HEIGHT = 904, 414
 LEFT, RIGHT, TOP, BOTTOM = 68, 644, 52, 378
-"""The edges of the plot. To the right of it are the names of the lines."""
+"""The edges of the plot. The names of the lines are to the right of it."""
 LEAST_BETWEEN = 40
-"""Two names are at least so far from each other."""
+"""The least distance between two names."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _INKS = ("ground", "ink", "muted", "rule")
@@ -28,11 +28,11 @@ Curve = list[tuple[float, float]]
 """Percentile and milliseconds."""
 
 
-def percentile_svg(result: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Latency by percentile, a line for each lane: the run with the median p50. Both axes are logarithmic.
+def percentile_svg(result: Result, keys: Sequence[str]) -> str:
+    """Draw latency by percentile: a line for each lane, the run with the median p50, on logarithmic axes.
 
     Args:
-        result: What ``result.json`` holds.
+        result: The result.
         keys: The lanes to draw, by their keys in the result.
 
     Raises:
@@ -62,14 +62,14 @@ def percentile_svg(result: Mapping[str, Any], keys: Sequence[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def in_words(result: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """What the picture shows, for those who do not see it."""
+def in_words(result: Result, keys: Sequence[str]) -> str:
+    """Describe the picture in words."""
     known = {line.key: line for group in groups_of(result) for line in group.lines}
     return "; ".join(f"{known[key].label}: {_figures(known[key])}" for key in keys) + "."
 
 
 class _Plot:
-    """Where things are."""
+    """The scales of the plot."""
 
     def __init__(self, curves: Sequence[Curve]) -> None:
         self._nines = (_nines(50.0), max(_nines(percent) for curve in curves for percent, _ in curve))
@@ -96,7 +96,7 @@ class _Plot:
                 x = self.x(percent)
                 drawn.append(f'<path class="rule" d="M{x} {TOP}V{BOTTOM}"/>')
                 drawn.append(f'<text class="tick middle" x="{x}" y="{BOTTOM + 20}">p{percent:g}</text>')
-        # Lines of a rule's colour vanish at the edge; the foot of the plot is to be seen.
+        # The rules are too faint for the foot of the plot.
         drawn.append(f'<path class="edge" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
         return drawn
 
@@ -106,7 +106,7 @@ class _Plot:
         return f'<path class="line lane-{line.colour}" d="M{path}"{dashes}/>'
 
     def names(self, lines: Sequence[Line], curves: Sequence[Curve]) -> list[str]:
-        """The name of each line at its end, with its figures below; names that would overlap move apart."""
+        """Draw the name and figures of each line at its end; names that would overlap move apart."""
         ends = sorted(zip((self.y(curve[-1][1]) for curve in curves), range(len(lines)), strict=True))
         room = BOTTOM - 12.0
         places: list[float] = []
@@ -127,8 +127,8 @@ class _Plot:
 
 
 def _curve(line: Line | None) -> Curve:
-    """What a scale of nines and a logarithm can show: from the median on, short of 100, above zero."""
-    points = (line.typical or {}).get("percentiles") or () if line is not None else ()
+    """Return the percentiles that the axes can show: from 50 to below 100, above zero."""
+    points = line.typical.percentiles if line is not None and line.typical is not None else ()
     return [(x, y) for x, y in points if is_number(x) and is_number(y) and 50 <= x < 100 and y > 0]
 
 
@@ -137,7 +137,7 @@ def _nines(percent: float) -> float:
 
 
 def _figures(line: Line) -> str:
-    return f"p50 {three_figures(line.lane.get('p50_ms'))} ms, p99 {three_figures(line.lane.get('p99_ms'))} ms"
+    return f"p50 {three_figures(line.lane.p50_ms)} ms, p99 {three_figures(line.lane.p99_ms)} ms"
 
 
 def _power_of_ten(decade: int) -> str:
@@ -166,7 +166,7 @@ def _colours(palette: Mapping[str, str], lanes: set[int]) -> str:
 
 @cache
 def _palettes() -> tuple[dict[str, str], dict[str, str]]:
-    """Light and dark, as the report's stylesheet has them."""
+    """Return the light and the dark palette of the report's stylesheet."""
     text = resources.files(__package__).joinpath("static", "report.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w+);", block)) for block in text.split(":root {")[1:3])
     return light, dark

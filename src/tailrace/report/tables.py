@@ -1,4 +1,4 @@
-"""The rows of the report's tables that sum up several runs: the median run by run, and the worst where it matters."""
+"""The rows of the report's tables: medians over the runs, and the worst value if it matters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,22 @@ from typing import Any
 
 from tailrace.report.figures import is_number
 from tailrace.report.lines import Group, Line
+from tailrace.report.result import GapInterval, Result, Span
 
 Parts = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class SpanRow:
-    """Where a record's time goes, each span's percentiles as the median over runs."""
+    """The spans of a record's path, each percentile as the median over the runs."""
 
     line: Line
-    spans: Mapping[str, Mapping[str, float | None]]
+    spans: Mapping[str, Span]
 
     @property
     def medians(self) -> Parts:
         """The p50 of each span that has one."""
-        return {name: figures["p50"] for name, figures in self.spans.items() if figures["p50"] is not None}
+        return {name: span.p50 for name, span in self.spans.items() if span.p50 is not None}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class DelayRow:
     p50: float | None
     p99: float | None
     most: float | None
-    planned_per_s: Any
+    planned_per_s: float | None
     least_per_s: float | None
     """The lowest rate of all runs."""
 
@@ -53,8 +54,8 @@ class PauseRow:
     work: str
     pauses: Sequence[float]
     parts: Parts
-    interval: Mapping[str, Any]
-    """What a study of the boundaries says besides, or nothing."""
+    interval: GapInterval | None = None
+    """What a study of checkpoints adds."""
 
     @property
     def middle(self) -> float | None:
@@ -73,43 +74,44 @@ class Matrix:
 
     columns: Sequence[Group]
     rows: Mapping[str, Mapping[int, Line]]
-    """By the lane's title; the line by its column's number."""
+    """By the lane's title, then by the number of the column."""
 
     @property
     def works(self) -> list[tuple[str, int]]:
-        """Each work with how many columns it has. Columns of one work stand together."""
+        """Each work with its number of columns. The columns of one work are adjacent."""
         counted: dict[str, int] = {}
         for group in self.columns:
             counted[group.work] = counted.get(group.work, 0) + 1
         return list(counted.items())
 
     def lowest(self, column: int) -> str | None:
-        """The key with the lowest p50 of a column, of those that count and have an engine."""
+        """Return the key with the lowest p50 of a column, among valid lanes with an engine."""
         known = [
             line
             for line in self.columns[column].lines
-            if is_number(line.lane.get("p50_ms")) and line.lane.get("valid", True) and line.lane.get("lane") != "floor"
+            if is_number(line.lane.p50_ms) and line.lane.valid and not line.is_baseline
         ]
-        return min(known, key=lambda line: line.lane["p50_ms"]).key if len(known) > 1 else None
+        return min(known, key=lambda line: line.lane.p50_ms or 0.0).key if len(known) > 1 else None
 
 
 def middle(values: Iterable[Any]) -> float | None:
-    """The median of what is a number."""
+    """Return the median of all numbers."""
     known = [value for value in values if is_number(value)]
     return float(median(known)) if known else None
 
 
 def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
-    """The spans of every line that has them."""
+    """Return the spans of every lane that has them."""
     rows = []
     for line in lines:
-        measured = [run["spans_ms"] for run in line.runs if run.get("spans_ms")]
+        measured = [run.spans_ms for run in line.runs if run.spans_ms]
         names = dict.fromkeys(name for spans in measured for name in spans)
         spans = {
-            name: {
-                percentile: middle((spans.get(name) or {}).get(percentile) for spans in measured)
-                for percentile in ("p50", "p95", "p99")
-            }
+            name: Span(
+                p50=middle(spans[name].p50 for spans in measured if name in spans),
+                p95=middle(spans[name].p95 for spans in measured if name in spans),
+                p99=middle(spans[name].p99 for spans in measured if name in spans),
+            )
             for name in names
         }
         if spans:
@@ -118,21 +120,21 @@ def span_rows(lines: Iterable[Line]) -> list[SpanRow]:
 
 
 def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
-    """The publish delay of every line that has it."""
+    """Return the publish delay of every lane that has it."""
     rows = []
     for line in lines:
-        delays = [run["publish_delay_ms"] for run in line.runs if run.get("publish_delay_ms")]
-        rates = [rate for rate in (run.get("achieved_rate_per_s") for run in line.runs) if is_number(rate)]
+        delays = [run.publish_delay_ms for run in line.runs if run.publish_delay_ms is not None]
+        rates = [rate for rate in (run.achieved_rate_per_s for run in line.runs) if is_number(rate)]
         if not delays and not rates:
             continue
-        greatest = [most for most in (delay.get("max") for delay in delays) if is_number(most)]
+        greatest = [most for most in (delay.max for delay in delays) if is_number(most)]
         rows.append(
             DelayRow(
                 line,
-                p50=middle(delay.get("p50") for delay in delays),
-                p99=middle(delay.get("p99") for delay in delays),
+                p50=middle(delay.p50 for delay in delays),
+                p99=middle(delay.p99 for delay in delays),
                 most=max(greatest, default=None),
-                planned_per_s=line.lane.get("rate_per_s"),
+                planned_per_s=line.lane.rate_per_s,
                 least_per_s=min(rates, default=None),
             )
         )
@@ -140,15 +142,15 @@ def delay_rows(lines: Iterable[Line]) -> list[DelayRow]:
 
 
 def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
-    """Processor and memory of every line that has them."""
+    """Return processor and memory of every lane that has them."""
     rows = []
     for line in lines:
-        used = [run["resources"] for run in line.runs if run.get("resources")]
+        used = [run.resources for run in line.runs if run.resources]
         names = dict.fromkeys(name for each in used for name in each)
         processes = {
             name: (
-                middle((each.get(name) or {}).get("cpu_cores") for each in used),
-                middle((each.get(name) or {}).get("rss_mb") for each in used),
+                middle(each[name].cpu_cores for each in used if name in each),
+                middle(each[name].rss_mb for each in used if name in each),
             )
             for name in names
         }
@@ -158,34 +160,34 @@ def resource_rows(lines: Iterable[Line]) -> list[ResourceRow]:
 
 
 def pause_rows(lines: Iterable[Line]) -> list[PauseRow]:
-    """The pauses of every line whose batch boundaries have one."""
+    """Return the pauses of every lane that has them."""
     rows = []
     for line in lines:
-        boundaries = [each for run in line.runs for each in run.get("boundaries") or ()]
-        pauses = [each["pause_ms"] for each in boundaries if is_number(each.get("pause_ms"))]
+        boundaries = [each for run in line.runs for each in run.boundaries]
+        pauses = [each.pause_ms for each in boundaries if is_number(each.pause_ms)]
         if pauses:
-            parts = _medians([each.get("parts_ms") or {} for each in boundaries])
-            rows.append(PauseRow(line, str(line.lane.get("work") or ""), pauses, parts, {}))
+            parts = _medians([each.parts_ms for each in boundaries])
+            rows.append(PauseRow(line, line.lane.work, pauses, parts))
     return rows
 
 
-def gap_rows(result: Mapping[str, Any], lines: Iterable[Line]) -> list[PauseRow]:
-    """The intervals of a study of batch boundaries."""
+def gap_rows(result: Result, lines: Iterable[Line]) -> list[PauseRow]:
+    """Return the intervals of a study of checkpoints."""
     by_key = {line.key: line for line in lines}
     return [
         PauseRow(
-            by_key.get(str(each.get("key"))),
-            str(each.get("work") or ""),
-            [pause for pause in each.get("pauses_ms") or () if is_number(pause)],
-            {name: value for name, value in (each.get("parts_ms") or {}).items() if is_number(value)},
+            by_key.get(each.key),
+            each.work,
+            [pause for pause in each.pauses_ms if is_number(pause)],
+            {name: value for name, value in each.parts_ms.items() if is_number(value)},
             each,
         )
-        for each in (result.get("gap") or {}).get("intervals") or ()
+        for each in (result.gap.intervals if result.gap is not None else ())
     ]
 
 
 def matrix_of(groups: Sequence[Group]) -> Matrix:
-    """Lanes against works and rates."""
+    """Arrange lanes against works and rates."""
     works = list(dict.fromkeys(group.work for group in groups))
     columns = sorted(groups, key=lambda group: (works.index(group.work), group.rate_per_s or 0))
     rows: dict[str, dict[int, Line]] = {}
@@ -196,7 +198,7 @@ def matrix_of(groups: Sequence[Group]) -> Matrix:
 
 
 def part_names(rows: Iterable[PauseRow]) -> list[str]:
-    """The parts of all pauses, in the order in which they come."""
+    """Return the names of the parts of all pauses, in order."""
     return list(dict.fromkeys(name for row in rows for name in row.parts))
 
 

@@ -1,7 +1,7 @@
-"""A result arranged for reading: everything that the templates need and would not say themselves."""
+"""A result arranged for the templates."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +9,10 @@ from tailrace.report import charts, tables
 from tailrace.report.figures import is_number, moment, plain, seconds
 from tailrace.report.headline import Headline, headline_of
 from tailrace.report.lines import Group, Line, groups_of
+from tailrace.report.result import Result
 
 MOST_CHARTS_AT_ONCE = 12
-"""Beyond this many charts over time, a reader opens those that matter."""
+"""With more charts over time, the page folds them."""
 _STUDIES = {
     "bench": "Latency benchmark",
     "sweep": "Latency against the trigger interval",
@@ -26,36 +27,35 @@ _STUDIES = {
 class View:
     """One result."""
 
-    result: Mapping[str, Any]
+    result: Result
 
     @property
     def valid(self) -> bool:
-        """Whether the result says so of itself; silence is no."""
-        return self.result.get("valid") is True
+        """Whether the result is valid."""
+        return self.result.valid
 
     @property
     def assurance(self) -> str:
-        """What being valid rests on."""
-        runs = self.result.get("runs") or ()
-        behind = sum(run.get("fell_behind") is True for run in runs)
-        void = sum(run.get("valid") is False and run.get("fell_behind") is not True for run in runs)
-        told = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
-        told += [f"{void} of {len(runs)} are void for what is told beside them"] if void else []
-        if told:
-            return f"{', '.join(told)}; the others passed every check."
+        """A sentence about the runs of a valid result."""
+        runs = self.result.runs
+        behind = sum(run.fell_behind for run in runs)
+        void = sum(not run.valid and not run.fell_behind for run in runs)
+        sentences = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
+        sentences += [f"{void} of {len(runs)} are void, each with its reason"] if void else []
+        if sentences:
+            return f"{', '.join(sentences)}; the others passed every check."
         return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "Every check was passed."
 
     @property
     def title(self) -> str:
-        """What was done."""
-        study = str(self.result.get("study") or "bench")
-        profile = self.result.get("profile")
+        """The title of the page."""
+        study, profile = self.result.study or "bench", self.result.profile
         return _STUDIES.get(study, study) + (f", profile {profile}" if profile else "")
 
     @property
     def setting(self) -> str:
-        """The load in a sentence, as far as it is known."""
-        chosen: Mapping[str, Any] = self.result.get("settings") or {}
+        """The load in a sentence."""
+        chosen = self.result.settings
         rates = {group.rate_per_s for group in self.groups}
         said: list[tuple[str, Callable[[float], str]]] = [
             ("rate_per_s", lambda value: f"{plain(value)} records/s" if len(rates) < 2 else ""),
@@ -69,12 +69,12 @@ class View:
 
     @cached_property
     def headline(self) -> Headline | None:
-        """The sentence to take along."""
+        """The headline."""
         return headline_of(self.result)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Lanes that can be compared, together."""
+        """The groups of lanes that can be compared."""
         return groups_of(self.result)
 
     @cached_property
@@ -89,24 +89,24 @@ class View:
 
     @property
     def merges(self) -> bool:
-        """Whether some lane gave one result for several records."""
-        return any(line.lane.get("merged") for line in self.lines)
+        """Whether some lane emitted one result for several records."""
+        return any(line.lane.merged for line in self.lines)
 
     @cached_property
     def styles(self) -> list[Line]:
-        """One line for each look that a lane has."""
+        """One lane for each style."""
         return list({line.style: line for line in reversed(self.lines)}.values())[::-1]
 
     def label(self, key: str) -> str:
-        """A lane as its group calls it."""
+        """Return the label of a lane."""
         return self.by_key[key].label if key in self.by_key else key
 
     def fault(self, *keys: str) -> str:
-        """Why what rests on these lanes is not to be quoted."""
+        """Return why figures of these lanes must not be quoted."""
         return next((fault for key in keys if key in self.by_key and (fault := self.by_key[key].fault)), "")
 
     def full_label(self, key: str) -> str:
-        """A lane with its group, where there are several."""
+        """Return the label of a lane, with its group if there are several."""
         found = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
         if found is None:
             return key
@@ -114,29 +114,42 @@ class View:
         return f"{line.label}, {group.title}" if len(self.groups) > 1 else line.label
 
     def title_of(self, name: str) -> str:
-        """A lane by its name alone."""
-        return next((str(line.lane.get("title") or name) for line in self.lines if line.lane.get("lane") == name), name)
+        """Return the title of the lane of this name."""
+        return next((line.lane.title or name for line in self.lines if line.lane.lane == name), name)
 
     @cached_property
     def all_settings(self) -> dict[str, Mapping[str, Any]]:
-        """Of the benchmark, of its clients, and what each lane has beyond its engine's defaults, by whose they are."""
-        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.get("settings") or {}}
-        found |= {f"the {name}": values for name, values in (self.result.get("clients") or {}).items()}
+        """The settings of the benchmark, its clients and each lane, by owner."""
+        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
+        found |= {f"the {name}": values for name, values in self.result.clients.items()}
         for group in self.groups:
             for line in group.lines:
-                own = line.lane.get("settings") or {}
-                # A lane has the same settings in most groups; where it has others, they are listed apart.
+                own = line.lane.settings
+                # A lane usually has the same settings in all groups; different ones are listed apart.
                 name = line.label if found.get(line.label, own) == own else f"{line.label}, {group.title}"
                 found[name] = own
         return {name: values for name, values in found.items() if values}
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Where the result itself comes from."""
-        known = {name: self.result.get(name) for name in ("tool", "commit", "study", "profile", "schema")}
-        when = {"started": moment(self.result.get("started"))} if self.result.get("started") else {}
-        took = {"took": seconds(self.result.get("took_s"))} if is_number(self.result.get("took_s")) else {}
+        """The tool, commit, study and time of the result."""
+        result = self.result
+        known = {
+            "tool": result.tool,
+            "commit": result.commit,
+            "study": result.study,
+            "profile": result.profile,
+            "schema": result.schema,
+        }
+        when = {"started": moment(result.started)} if result.started else {}
+        took = {"took": seconds(result.took_s)} if is_number(result.took_s) else {}
         return {name: value for name, value in known.items() if value is not None} | when | took
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """What is known of the machine."""
+        known = asdict(self.result.machine) if self.result.machine is not None else {}
+        return {name: value for name, value in known.items() if value is not None}
 
     @cached_property
     def percentile_charts(self) -> list[tuple[Group, dict[str, Any]]]:
@@ -152,7 +165,7 @@ class View:
 
     @property
     def many_timelines(self) -> bool:
-        """Whether they are too many to look at all."""
+        """Whether there are too many to show at once."""
         return sum(len(several) for _, several in self.timelines) > MOST_CHARTS_AT_ONCE
 
     @cached_property
@@ -194,7 +207,7 @@ class View:
 
     @cached_property
     def pauses(self) -> list[tables.PauseRow]:
-        """The pauses at batch boundaries; a study of them has rows of its own."""
+        """The pauses at batch boundaries, or the intervals of a study of them."""
         return tables.gap_rows(self.result, self.lines) or tables.pause_rows(self.lines)
 
     @cached_property
@@ -209,5 +222,5 @@ class View:
 
     @cached_property
     def matrix(self) -> tables.Matrix | None:
-        """Lanes against works and rates, in the study that is about them."""
-        return tables.matrix_of(self.groups) if self.result.get("study") == "engines" and self.groups else None
+        """Lanes against works and rates, in the study of engines."""
+        return tables.matrix_of(self.groups) if self.result.study == "engines" and self.groups else None

@@ -3,16 +3,22 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.bench.run import Bench, CellPlan
-from tailrace.bench.study import Study, assemble
 from tailrace.cli.app import _run
+from tailrace.demo.lineage import LineageOptions
+from tailrace.measure.catalogue import STUDIES
+from tailrace.measure.run import Bench, CellPlan
+from tailrace.measure.study import Study, assemble
+from tailrace.report import render_report
+from tailrace.report.result import Result, Run
 
-from ..bench.made_up import run_line
+from ..measure.fakes import run_line
+from ..report.results import bench_result
 
 Capture = pytest.CaptureFixture[str]
 P50 = {"floor": 0.3, "microbatch": 250.0, "realtime": 1.0}
@@ -34,15 +40,14 @@ class FakeBench:
         self.servers, self.partitions = servers, partitions
         yield Bench(servers or "b:1", {}, partitions, Path("scratch"))
 
-    def _line(self, cell: CellPlan, number: int) -> dict[str, Any]:
+    def _line(self, cell: CellPlan, number: int) -> Run:
         line = run_line(cell, P50.get(cell.lane.name, 1.0), run=number, order=number)
-        return {**line, "valid": False, "problems": ["it lied"]} if cell.lane.name == self.spoilt else line
+        return replace(line, valid=False, problems=("it lied",)) if cell.lane.name == self.spoilt else line
 
-    def run(self, study: Study, _bench: Bench, _screen: Any, out: Path) -> dict[str, Any]:
+    def run(self, study: Study, _bench: Bench, _screen: Any, out: Path) -> Result:
         self.study, self.out = study, out
         runs = [self._line(cell, number) for cell in study.cells for number in range(1, study.runs + 1)]
-        result = assemble(study, study.cells, runs, [])
-        return {**result, **study.add(result)}
+        return study.add(assemble(study, study.cells, runs, []))
 
     @property
     def cells(self) -> list[CellPlan]:
@@ -58,8 +63,8 @@ class FakeBench:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     made = FakeBench()
-    monkeypatch.setattr("tailrace.bench.place.bench_place", made.place)
-    monkeypatch.setattr("tailrace.bench.study.run_study", made.run)
+    monkeypatch.setattr("tailrace.measure.place.bench_place", made.place)
+    monkeypatch.setattr("tailrace.measure.study.run_study", made.run)
     monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
     return made
 
@@ -143,18 +148,30 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "fix"),
     [
-        (["--lanes", "floor,storm"], "there is no lane 'storm'", "one or more of: floor"),
-        (["--profile", "slow"], "there is no profile 'slow'", "one of: quick, article, full"),
-        (["--payload", "20"], "--payload 20 is too small", "--payload "),
-        (["--work", "sort"], "--work sort is not known", "one of: stateless"),
-        (["--work", "join", "--lanes", "continuous"], "lane continuous cannot do join", "it can do: stateless"),
-        (["sweep", "--intervals", "fast,slow"], "--intervals fast,slow is no list of numbers", "as in --intervals"),
-        (["sweep", "--intervals", "5,-1"], "--intervals 5,-1 is no list of numbers", "as in --intervals"),
-        (["gap", "--intervals", ""], "--intervals  is no list of numbers", "as in --intervals"),
-        (["rates", "--ladder", "10,x"], "--ladder 10,x is no list of numbers", "as in --ladder"),
-        (["rates", "--ladder", "0,10"], "--ladder 0,10 is no list of numbers", "as in --ladder"),
-        (["engines", "--works", "sort"], "--works sort is not known", "some of: stateless"),
-        (["engines", "--rates", "many"], "--rates many is no list of numbers", "as in --rates"),
+        (["--lanes", "floor,storm"], "there is no lane 'storm'", "use one or more of: floor"),
+        (["--profile", "slow"], "there is no profile 'slow'", "use one of: quick, article, full"),
+        (["--payload", "20"], "--payload 20 is too small", "use --payload "),
+        (["--work", "sort"], "--work sort is not known", "use one of: stateless"),
+        (
+            ["--work", "join", "--lanes", "continuous"],
+            "lane continuous cannot do join",
+            "use --work with one of: stateless",
+        ),
+        (
+            ["sweep", "--intervals", "fast,slow"],
+            "--intervals fast,slow is not a list of numbers",
+            "use whole numbers: --intervals",
+        ),
+        (
+            ["sweep", "--intervals", "5,-1"],
+            "--intervals 5,-1 is not a list of numbers",
+            "use whole numbers: --intervals",
+        ),
+        (["gap", "--intervals", ""], "--intervals  is not a list of numbers", "use whole numbers: --intervals"),
+        (["rates", "--ladder", "10,x"], "--ladder 10,x is not a list of numbers", "use whole numbers: --ladder"),
+        (["rates", "--ladder", "0,10"], "--ladder 0,10 is not a list of numbers", "use whole numbers: --ladder"),
+        (["engines", "--works", "sort"], "--works sort is not known", "use one or more of: stateless"),
+        (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
     ],
 )
 def test_what_cannot_be_done_is_2_before_anything_begins(
@@ -226,6 +243,107 @@ def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture
         assert table.count("From intended send to receipt") == 1
 
 
+def test_named_studies_are_listed_on_standard_output(capsys: Capture) -> None:
+    assert _run(["bench", "study", "--list"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert [line.split()[0] for line in shown.out.splitlines()] == list(STUDIES)
+
+
+SCRIPTS = {"lineage", "static-table"}
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in SCRIPTS])
+def test_each_named_study_is_a_benchmark_that_can_be_run(fake: FakeBench, name: str) -> None:
+    assert _run(["bench", "study", name, "--out", "here"]) == 0
+    assert fake.cells
+    assert fake.out == Path("here")
+
+
+def test_a_named_study_is_its_arguments(fake: FakeBench) -> None:
+    assert _run(["bench", "study", "engines-warm"]) == 0
+    assert fake.out.name.startswith("engines-warm-20")
+    assert fake.study is not None
+    assert (fake.study.name, fake.study.runs) == ("engines", 3)
+    assert fake.settings["works"] == ["aggregate"]
+    assert (fake.settings["burst"], fake.settings["warmup_s"], fake.settings["seconds"]) == (60_000, 40, 15)
+    assert [cell.key for cell in fake.cells] == [
+        f"{lane} aggregate 2000"
+        for lane in ("realtime", "realtime-timer", "quix", "flink-tuned", "kafka-streams-tuned", "quix-tuned")
+    ]
+
+
+def test_options_after_a_studys_name_take_the_place_of_its_own(capsys: Capture, fake: FakeBench) -> None:
+    assert _run(["bench", "study", "python", "--runs", "1", "--rates", "50", "--json"]) == 0
+    assert fake.settings["runs"] == 1
+    assert {cell.plan.flow.rate_per_s for cell in fake.cells} == {50.0}
+    assert json.loads(capsys.readouterr().out)["study"] == "engines"
+
+
+def test_a_void_named_study_is_1(fake: FakeBench) -> None:
+    fake.spoilt = "realtime"
+    assert _run(["bench", "study", "article"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "fix"),
+    [
+        (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
+        (["study"], "no study is named", "tailrace bench study NAME"),
+        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
+    ],
+)
+def test_a_study_that_cannot_be_run_is_2(
+    capsys: Capture, fake: FakeBench, arguments: list[str], what: str, fix: str
+) -> None:
+    lines = refused(capsys, *arguments)
+    assert lines[0] == f"error: {what} [OPTION_REFUSED]"
+    assert lines[-1].startswith(f"fix: {fix}")
+    assert fake.study is None
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function"),
+    [
+        ("lineage", "tailrace.demo.lineage", "measure_lineage"),
+        ("static-table", "tailrace.measure.static_table", "measure_static_tables"),
+    ],
+)
+def test_a_study_without_lanes_writes_its_own_file(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, module: str, function: str
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(f"{module}.{function}", lambda *arguments: given.append(arguments) or {"rows": {}})
+    assert _run(["bench", "study", name, "--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / f"{name}.json").read_text()) == {"rows": {}}
+    assert f"data    {tmp_path / f'{name}.json'}" in capsys.readouterr().err
+    if name == "static-table":
+        assert given[0][:2] == ([0, 1_000, 100_000, 1_000_000], 5)
+    else:
+        assert given[0][0] == LineageOptions(rounds=4, seconds=20, warmup=10, rate=2000)
+
+
+def test_a_report_is_rendered_from_the_result(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(bench_result()))
+    assert _run(["bench", "report", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"report  {tmp_path / 'report.html'}\n")
+    assert (tmp_path / "report.html").read_text() == render_report(Result.from_json(bench_result()))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [(None, "cannot be read"), ("{", "is not valid JSON"), ("[1]", "is not the result of a benchmark")],
+)
+def test_a_report_of_something_else_is_2(capsys: Capture, tmp_path: Path, text: str | None, what: str) -> None:
+    if text is not None:
+        (tmp_path / "result.json").write_text(text)
+    lines = refused(capsys, "report", str(tmp_path))
+    assert lines[0] == f"error: {tmp_path / 'result.json'} {what} [OPTION_REFUSED]"
+    assert lines[-1] == "fix: name a folder that `tailrace bench --out` wrote"
+    assert not (tmp_path / "report.html").exists()
+
+
 def pipeline_files() -> None:
     Path("cli_bench_own.py").write_text(
         'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
@@ -248,8 +366,8 @@ def test_a_pipeline_without_records_or_with_two_kinds_of_them_is_refused(capsys:
     both = ["--generator", "cli_bench_made.py:make", "--replay", "topic"]
     for arguments in ([], both):
         lines = refused(capsys, "cli_bench_own.py", *arguments)
-        assert lines[0] == "error: the benchmark does not know what to send [OPTION_REFUSED]"
-        assert lines[-1].startswith("fix: --generator FILE:FUNCTION, or --replay TOPIC")
+        assert lines[0] == "error: no records to send are named [OPTION_REFUSED]"
+        assert lines[-1].startswith("fix: use --generator FILE:FUNCTION or --replay TOPIC")
 
 
 def test_a_pipeline_that_is_not_there_is_2(capsys: Capture, fake: FakeBench) -> None:
@@ -270,11 +388,14 @@ def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fak
         (
             ["bench"],
             ["--rate", "--seconds", "--warmup", "--payload", "--partitions", "--checkpoint-every", "--runs", "--lanes",
-             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap"],
+             "--out", "--profile", "--bootstrap-servers", "--json", "sweep", "engines", "rates", "gap",
+             "study", "report"],
         ),
         (["bench", "sweep"], ["--intervals", "--seconds", "--rate", "--out"]),
         (["bench", "rates"], ["--ladder", "--bound", "--lanes"]),
         (["bench", "gap"], ["--intervals", "--no-kills"]),
+        (["bench", "study"], ["NAME", "--list", "--out"]),
+        (["bench", "report"], ["DIR"]),
         (["bench", "pipeline"], ["FILE", "--generator", "--replay"]),
     ],
 )  # fmt: skip

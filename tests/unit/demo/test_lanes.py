@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench.measure import Measurement, Moment, NoEngine, Plan
 from tailrace.demo import lanes
 from tailrace.demo.fraud import pipeline
 from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import MeasurementFailed, QueryFailed
+from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
+from tailrace.measure.traffic.probe import ByFields
+from tailrace.measure.traffic.records import Payments
 from tailrace.pipeline import Mode
 from tailrace.prepare.options import RunOptions
-from tailrace.traffic.makers import Payments
-from tailrace.traffic.probe import ByFields
 
-from ..bench.made_up import RECORDS, arrivals_of, load_report, measurement
+from ..measure.fakes import RECORDS, arrivals_of, load_report, measurement
 
 PLAN = payments_plan(2000.0, 30.0, 25.0)
 

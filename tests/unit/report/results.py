@@ -342,8 +342,9 @@ if __name__ == "__main__":
     import sys
 
     from tailrace.report import write_report
+    from tailrace.report.result import Result
 
     for study, make in STUDIES.items():
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)
-        write_report(make(), folder / f"{study}.html")
+        write_report(Result.from_json(make()), folder / f"{study}.html")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.report.result import Result
 from tailrace.report.view import View
 
 from .results import STUDIES, bench_result, engines_result, rates_result, sweep_result
@@ -11,7 +12,7 @@ from .results import STUDIES, bench_result, engines_result, rates_result, sweep_
 
 @pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
 def test_a_chart_has_series_that_can_be_drawn(make: Callable[[], dict[str, Any]]) -> None:
-    charts = View(make()).charts
+    charts = View(Result.from_json(make())).charts
     assert charts
     for name, chart in charts.items():
         assert name == chart["id"]
@@ -23,7 +24,7 @@ def test_a_chart_has_series_that_can_be_drawn(make: Callable[[], dict[str, Any]]
 
 
 def test_percentiles_have_the_typical_run_above_the_others() -> None:
-    ((_, chart),) = View(bench_result()).percentile_charts
+    ((_, chart),) = View(Result.from_json(bench_result())).percentile_charts
     assert [bool(series.get("faint")) for series in chart["series"]] == [True] * 6 + [False] * 3
     assert {series["label"] for series in chart["series"][-3:]} == {
         "Kafka alone", "micro-batch, every 500 ms", "real time",
@@ -32,7 +33,7 @@ def test_percentiles_have_the_typical_run_above_the_others() -> None:
 
 
 def test_with_many_lanes_only_the_typical_run_is_drawn() -> None:
-    for group, chart in View(engines_result()).percentile_charts:
+    for group, chart in View(Result.from_json(engines_result())).percentile_charts:
         assert len(chart["series"]) == len(group.lines)
 
 
@@ -40,12 +41,12 @@ def test_a_percentile_of_a_hundred_has_no_place_on_a_scale_of_nines() -> None:
     result = bench_result()
     for run in result["runs"]:
         run["percentiles"] = [[0.0, 0.1], [50.0, 0.3], [99.0, math.nan], [100.0, 9.0]]
-    ((_, chart),) = View(result).percentile_charts
+    ((_, chart),) = View(Result.from_json(result)).percentile_charts
     assert {x for series in chart["series"] for x in series["x"]} == {50.0}
 
 
 def test_charts_over_time_share_their_scale_and_mark_boundaries() -> None:
-    ((_, charts),) = View(bench_result()).timelines
+    ((_, charts),) = View(Result.from_json(bench_result())).timelines
     assert [chart["title"] for chart in charts] == ["Kafka alone", "micro-batch, every 500 ms", "real time"]
     assert len({(chart["y"]["low"], chart["y"]["high"]) for chart in charts}) == 1
     assert [mark["x"] for mark in charts[2]["marks"]] == [12.0, 32.0, 52.0]
@@ -58,7 +59,7 @@ def test_a_step_without_records_is_a_gap() -> None:
     for run in result["runs"]:
         run["timeline"]["p50_ms"][3] = None
         run["timeline"]["max_ms"][3] = 0
-    ((_, charts),) = View(result).timelines
+    ((_, charts),) = View(Result.from_json(result)).timelines
     (p50,) = [series for series in charts[0]["series"] if series["label"] == "p50"]
     (most,) = [series for series in charts[0]["series"] if series["label"] == "max"]
     assert p50["y"][3] is None
@@ -68,7 +69,7 @@ def test_a_step_without_records_is_a_gap() -> None:
 def test_the_sweep_goes_from_short_to_long_with_other_lanes_level() -> None:
     result = sweep_result()
     result["sweep"].reverse()
-    chart = View(result).sweep_chart
+    chart = View(Result.from_json(result)).sweep_chart
     assert chart is not None
     assert chart["x"]["names"] == ["0", "100", "200", "500", "1,000", "2,000"]
     assert [series["label"] for series in chart["series"]] == ["p50", "p95", "p99", "max", "real time, p50"]
@@ -78,7 +79,7 @@ def test_the_sweep_goes_from_short_to_long_with_other_lanes_level() -> None:
 def test_the_ladder_has_a_line_per_lane_and_the_bound() -> None:
     result = rates_result()
     del result["rates"]["lanes"]["realtime-stock"]["ladder"][0]
-    chart = View(result).ladder_chart
+    chart = View(Result.from_json(result)).ladder_chart
     assert chart is not None
     assert [series["label"] for series in chart["series"]] == [
         "real time", "real time, Spark's defaults", "bound, 100 ms",

@@ -1,12 +1,13 @@
 from typing import Any
 
 from tailrace.report.headline import headline_of
+from tailrace.report.result import Result
 
 from .results import bench_result, engines_result, gap_result, rates_result, sweep_result, void_result
 
 
 def sentence(result: dict[str, Any]) -> str:
-    found = headline_of(result)
+    found = headline_of(Result.from_json(result))
     assert found is not None
     return f"{found.figure} | {found.sentence} | {found.basis}"
 
@@ -42,13 +43,13 @@ def test_what_is_slower_is_called_slower() -> None:
 
 
 def test_a_void_lane_is_not_quoted() -> None:
-    assert headline_of(void_result()) is None
+    assert headline_of(Result.from_json(void_result())) is None
 
 
 def test_a_ratio_of_another_percentile_is_no_headline() -> None:
     result = bench_result()
     result["ratios"] = [ratio for ratio in result["ratios"] if ratio["percentile"] != "p50"]
-    assert headline_of(result) is None
+    assert headline_of(Result.from_json(result)) is None
 
 
 def test_each_study_speaks_of_its_own_matter() -> None:
@@ -63,11 +64,14 @@ def test_a_void_lane_is_quoted_by_no_study() -> None:
     for result in (gap_result(), sweep_result(), engines_result()):
         for lane in result["lanes"].values():
             lane["valid"] = False
-        assert headline_of(result) is None
+        assert headline_of(Result.from_json(result)) is None
 
 
 def test_nothing_known_is_no_headline() -> None:
-    assert headline_of({}) is None
-    assert headline_of({"gap": {"intervals": [{"work": "stateless", "pauses_ms": []}]}}) is None
-    assert headline_of({"rates": {"bound_ms": 100, "lanes": {"realtime": {"highest_per_s": None}}}}) is None
-    assert headline_of({"sweep": [{"trigger_ms": 0, "key": "gone"}]}) is None
+    assert headline_of(Result.from_json({})) is None
+    assert headline_of(Result.from_json({"gap": {"intervals": [{"work": "stateless", "pauses_ms": []}]}})) is None
+    assert (
+        headline_of(Result.from_json({"rates": {"bound_ms": 100, "lanes": {"realtime": {"highest_per_s": None}}}}))
+        is None
+    )
+    assert headline_of(Result.from_json({"sweep": [{"trigger_ms": 0, "key": "gone"}]})) is None

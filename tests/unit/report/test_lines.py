@@ -1,12 +1,13 @@
 from itertools import pairwise
 
 from tailrace.report.lines import groups_of
+from tailrace.report.result import Result
 
 from .results import bench_result, engines_result, gap_result, sweep_result
 
 
 def test_lanes_of_one_work_and_rate_stand_together() -> None:
-    groups = groups_of(engines_result())
+    groups = groups_of(Result.from_json(engines_result()))
     assert [group.title for group in groups][:4] == [
         "stateless, 200/s", "stateless, 2,000/s", "stateless, 8,000/s", "keyed aggregate, 200/s",
     ]  # fmt: skip
@@ -15,45 +16,45 @@ def test_lanes_of_one_work_and_rate_stand_together() -> None:
 
 def test_a_lane_looks_the_same_in_every_group() -> None:
     looks: dict[str, set[int]] = {}
-    for group in groups_of(engines_result()):
+    for group in groups_of(Result.from_json(engines_result())):
         for line in group.lines:
-            looks.setdefault(line.lane["lane"], set()).add(line.style)
+            looks.setdefault(line.lane.lane, set()).add(line.style)
     assert all(len(styles) == 1 for styles in looks.values())
     assert len({next(iter(styles)) for styles in looks.values()}) == len(looks)
 
 
 def test_lanes_differ_without_their_colours_as_long_as_there_are_patterns() -> None:
-    for group in groups_of(engines_result()):
+    for group in groups_of(Result.from_json(engines_result())):
         assert len({line.dash for line in group.lines}) == len(group.lines)
 
 
 def test_one_lane_several_times_has_labels_and_looks_that_differ() -> None:
-    (group,) = groups_of(sweep_result())
+    (group,) = groups_of(Result.from_json(sweep_result()))
     assert len({line.label for line in group.lines}) == len(group.lines)
     assert len({line.style for line in group.lines}) == len(group.lines)
 
 
 def test_a_label_that_comes_again_in_another_group_looks_the_same() -> None:
-    stateless, aggregate = groups_of(gap_result())
+    stateless, aggregate = groups_of(Result.from_json(gap_result()))
     assert [line.style for line in stateless.lines] == [line.style for line in aggregate.lines]
 
 
 def test_the_typical_run_is_one_with_the_median_p50() -> None:
-    for line in groups_of(bench_result())[0].lines:
+    for line in groups_of(Result.from_json(bench_result()))[0].lines:
         assert line.typical is not None
-        assert line.typical["result"]["p50_ms"] == line.lane["p50_ms"]
+        assert line.typical.result.p50_ms == line.lane.p50_ms
 
 
 def test_a_lane_without_a_p50_has_no_typical_run() -> None:
     result = bench_result()
     for run in result["runs"]:
         run["result"]["p50_ms"] = None
-    assert [line.typical for line in groups_of(result)[0].lines] == [None] * 3
+    assert [line.typical for line in groups_of(Result.from_json(result))[0].lines] == [None] * 3
 
 
 def test_a_result_without_lanes_has_no_groups() -> None:
-    assert groups_of({}) == ()
-    assert groups_of({"lanes": {}, "runs": []}) == ()
+    assert groups_of(Result.from_json({})) == ()
+    assert groups_of(Result.from_json({"lanes": {}, "runs": []})) == ()
 
 
 def test_the_generator_gives_runs_that_differ() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.report import render_report, write_report
+from tailrace.report import read_result, render_report, write_report
 from tailrace.report.figures import NOTHING, TO
 from tailrace.report.page import embedded
+from tailrace.report.result import Result
 
 from .results import STUDIES, bench_result, engines_result, gap_result, rates_result, sweep_result, void_result
 
@@ -57,7 +58,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
 def test_every_study_has_a_page_that_is_whole(make: Callable[[], dict[str, Any]]) -> None:
-    page = Page(render_report(make()))
+    page = Page(render_report(Result.from_json(make())))
     assert [name for name in COMMON if name not in page.sections] == []
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids)), "two elements with one id"
@@ -67,9 +68,18 @@ def test_every_study_has_a_page_that_is_whole(make: Callable[[], dict[str, Any]]
     assert charts == set(json.loads(page.scripts[0]))
 
 
+COMMITTED = sorted(Path(__file__).parents[3].glob("benchmarks/results/*/result.json"))
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
+def test_every_committed_result_has_a_page(file: Path) -> None:
+    page = Page(render_report(read_result(file)))
+    assert [name for name in COMMON if name not in page.sections] == []
+
+
 @pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
 def test_the_page_needs_nothing_else(make: Callable[[], dict[str, Any]]) -> None:
-    text = render_report(make())
+    text = render_report(Result.from_json(make()))
     assert not re.findall(r"https?:", text)
     assert not re.findall(r"url\(|@import", text)
     page = Page(text)
@@ -90,11 +100,11 @@ def test_the_page_needs_nothing_else(make: Callable[[], dict[str, Any]]) -> None
     ],
 )
 def test_a_study_has_its_own_sections(make: Callable[[], dict[str, Any]], own: set[str]) -> None:
-    assert set(Page(render_report(make())).sections) - set(COMMON) == own
+    assert set(Page(render_report(Result.from_json(make()))).sections) - set(COMMON) == own
 
 
 def test_the_verdict_comes_first() -> None:
-    valid, void = render_report(bench_result()), render_report(void_result())
+    valid, void = render_report(Result.from_json(bench_result())), render_report(Result.from_json(void_result()))
     assert "<title>Valid: Latency benchmark, profile full, 15 November 2026" in valid
     assert "<title>Void: Latency benchmark" in void
     assert valid.index("✓ Valid") < valid.index("<h1>")
@@ -103,32 +113,32 @@ def test_the_verdict_comes_first() -> None:
 
 
 def test_silence_on_validity_is_void() -> None:
-    assert "✗ Void" in render_report({})
+    assert "✗ Void" in render_report(Result.from_json({}))
 
 
 def test_the_headline_has_its_spread() -> None:
-    text = Page(render_report(bench_result())).text
+    text = Page(render_report(Result.from_json(bench_result()))).text
     assert re.search(r"real time is \d+ times faster than micro-batch, every 500 ms\.", text)
     assert re.search(rf"Over 3 runs: \d+{TO}\d+ times", text)
 
 
 def test_lost_and_repeated_stand_out_and_problems_are_listed() -> None:
-    void = render_report(void_result())
+    void = render_report(Result.from_json(void_result()))
     assert '<strong class="bad">120</strong>' in void
     assert '<strong class="bad">7</strong>' in void
     assert "p99 publish delay is 31 % of p99" in void
-    assert 'class="bad"' not in render_report(bench_result())
+    assert 'class="bad"' not in render_report(Result.from_json(bench_result()))
 
 
 def test_a_percentile_that_is_not_known_is_a_dash_that_says_why() -> None:
-    found = re.findall(r'<span class="none" title="([^"]+)">', render_report(void_result()))
+    found = re.findall(r'<span class="none" title="([^"]+)">', render_report(Result.from_json(void_result())))
     assert "too few samples lie beyond it" in found
-    assert ">None<" not in render_report(void_result())
-    assert ">nan<" not in render_report(void_result())
+    assert ">None<" not in render_report(Result.from_json(void_result()))
+    assert ">nan<" not in render_report(Result.from_json(void_result()))
 
 
 def test_a_lane_that_fell_behind_is_no_void_result() -> None:
-    page = render_report(engines_result())
+    page = render_report(Result.from_json(engines_result()))
     assert "✓ Valid" in page
     assert "1 of 57 runs could not keep up with the load" in page
     assert '<strong class="bad">fell behind</strong>' in page
@@ -139,37 +149,37 @@ def test_a_valid_result_says_of_every_void_run_that_it_is_void() -> None:
     result = engines_result()
     late = next(run for run in result["runs"] if run["key"] == "flink stateless 8000")
     late |= {"valid": False, "problems": ["the load missed its plan: late"]}
-    page = render_report(result)
-    assert "1 of 57 runs could not keep up with the load, 1 of 57 are void for what is told beside them" in page
+    page = render_report(Result.from_json(result))
+    assert "1 of 57 runs could not keep up with the load, 1 of 57 are void, each with its reason" in page
 
 
 def test_records_that_a_kill_repeats_are_no_fault() -> None:
-    page = render_report(gap_result())
+    page = render_report(Result.from_json(gap_result()))
     assert 'class="bad"' not in page
     assert "nothing came out for 6.2 s, and 9,000 records came out a second time" in Page(page).text
     assert '"text":"killed"' in page
 
 
 def test_merged_results_have_a_column_only_where_there_are_some() -> None:
-    assert "<td>1,200</td>" in render_report(engines_result())
-    assert ">merged<" not in render_report(bench_result())
+    assert "<td>1,200</td>" in render_report(Result.from_json(engines_result()))
+    assert ">merged<" not in render_report(Result.from_json(bench_result()))
 
 
 def test_what_was_declined_or_refused_is_said() -> None:
-    text = Page(render_report(bench_result())).text
+    text = Page(render_report(Result.from_json(bench_result()))).text
     assert "populations differ, so no ratio" in text
     assert "Quix Streams, tuned : pip refused (no wheel for this Python)" in text
 
 
 def test_settings_versions_machine_and_command_are_there() -> None:
-    text = Page(render_report(bench_result())).text
+    text = Page(render_report(Result.from_json(bench_result()))).text
     for words in ("payload_bytes", "linger.ms", "message.timestamp.type", "pyspark", "Some CPU", "9f8828155d2c",
                   "tailrace bench --profile full", "spark.sql.streaming.stateStore.rocksdb.memtable"):  # fmt: skip
         assert words in text, words
 
 
 def test_the_matrix_marks_the_lowest_engine_and_leaves_out_the_floor() -> None:
-    text = render_report(engines_result())
+    text = render_report(Result.from_json(engines_result()))
     matrix = text[text.index('<section id="engines"') : text.index('<section id="lanes"')]
     rows = {row.group(1): row.group(0) for row in re.finditer(r'<tr><th scope="row">.*?<span>([^<]+)</span>.*', matrix)}
     assert "<strong>" not in rows["Kafka alone"]
@@ -179,15 +189,15 @@ def test_the_matrix_marks_the_lowest_engine_and_leaves_out_the_floor() -> None:
 
 def test_many_charts_over_time_wait_to_be_opened() -> None:
     opened = "<details>\n<summary>"
-    assert render_report(engines_result()).count(opened) == 9
-    assert opened not in render_report(bench_result())
+    assert render_report(Result.from_json(engines_result())).count(opened) == 9
+    assert opened not in render_report(Result.from_json(bench_result()))
 
 
 @pytest.mark.parametrize("missing", [*bench_result(), "nothing"])
 def test_half_a_result_has_a_page_too(missing: str) -> None:
     result = bench_result()
     result.pop(missing, None)
-    assert "origin" in Page(render_report(result)).sections
+    assert "origin" in Page(render_report(Result.from_json(result))).sections
 
 
 def test_a_section_without_data_is_left_out() -> None:
@@ -196,8 +206,8 @@ def test_a_section_without_data_is_left_out() -> None:
         del result[name]
     for lane in result["lanes"].values():
         lane["settings"] = {}
-    assert Page(render_report(result)).sections == ["lanes", "origin"]
-    assert Page(render_report({})).sections == []
+    assert Page(render_report(Result.from_json(result))).sections == ["lanes", "origin"]
+    assert Page(render_report(Result.from_json({}))).sections == []
 
 
 @pytest.mark.parametrize("missing", [*bench_result()["runs"][0]])
@@ -205,7 +215,7 @@ def test_half_a_run_is_enough(missing: str) -> None:
     result = bench_result()
     for run in result["runs"]:
         del run[missing]
-    assert "lanes" in Page(render_report(result)).sections
+    assert "lanes" in Page(render_report(Result.from_json(result))).sections
 
 
 @pytest.mark.parametrize("missing", [*bench_result()["lanes"]["floor"]])
@@ -213,7 +223,7 @@ def test_half_a_lane_is_enough(missing: str) -> None:
     result = bench_result()
     for lane in result["lanes"].values():
         del lane[missing]
-    assert "lanes" in Page(render_report(result)).sections
+    assert "lanes" in Page(render_report(Result.from_json(result))).sections
 
 
 def test_null_for_every_figure_of_a_run_is_no_obstacle() -> None:
@@ -223,7 +233,7 @@ def test_null_for_every_figure_of_a_run_is_no_obstacle() -> None:
         run |= {"spans_ms": None, "mean_ms": None, "timeline": None, "percentiles": None, "boundaries": None}
     for lane in result["lanes"].values():
         lane |= {name: None for name in lane if name.endswith("_ms")}
-    page = Page(render_report(result))
+    page = Page(render_report(Result.from_json(result)))
     assert "percentiles" not in page.sections
     assert "time" not in page.sections
     assert NOTHING in page.text
@@ -235,7 +245,7 @@ def test_values_are_text_whatever_they_contain() -> None:
     result["settings"][NASTY] = NASTY
     result["lanes"][NASTY] = result["lanes"]["realtime"] | {"work": NASTY}
     result["unavailable"] = [{"lane": NASTY, "title": NASTY, "what": NASTY, "why": NASTY}]
-    plain, nasty = Page(render_report(bench_result())), Page(render_report(result))
+    plain, nasty = Page(render_report(Result.from_json(bench_result()))), Page(render_report(Result.from_json(result)))
     assert [tag for tag, _ in nasty.tags if tag in ("script", "img")] == [
         tag for tag, _ in plain.tags if tag in ("script", "img")
     ]
@@ -253,7 +263,7 @@ def test_embedded_json_is_the_same_json() -> None:
 
 
 def test_only_these_scripts_run() -> None:
-    text = render_report(bench_result())
+    text = render_report(Result.from_json(bench_result()))
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
     assert policy.startswith("default-src &#39;none&#39;; ")
     assert policy.count("sha256-") == 3
@@ -263,9 +273,9 @@ def test_only_these_scripts_run() -> None:
 
 def test_a_report_appears_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    write_report(bench_result(), path)
-    assert path.read_text(encoding="utf-8") == render_report(bench_result())
-    write_report(void_result(), path)
+    write_report(Result.from_json(bench_result()), path)
+    assert path.read_text(encoding="utf-8") == render_report(Result.from_json(bench_result()))
+    write_report(Result.from_json(void_result()), path)
     assert "✗ Void" in path.read_text(encoding="utf-8")
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
@@ -274,6 +284,6 @@ def test_a_report_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
     with pytest.raises(AttributeError):
-        write_report({"lanes": [1]}, path)  # type: ignore[dict-item]
+        write_report(Result.from_json({"lanes": [1]}), path)  # type: ignore[dict-item]
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]

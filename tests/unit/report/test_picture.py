@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tailrace.report.picture import BOTTOM, LEAST_BETWEEN, RIGHT, TOP, in_words, percentile_svg
+from tailrace.report.result import Result
 
 from .results import bench_result
 
@@ -14,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(result: dict[str, Any], keys: tuple[str, ...] = KEYS) -> ET.Element:
-    return ET.fromstring(percentile_svg(result, keys))
+    return ET.fromstring(percentile_svg(Result.from_json(result), keys))
 
 
 def texts(picture: ET.Element) -> list[str]:
@@ -105,12 +106,12 @@ def test_it_says_in_words_what_it_shows() -> None:
     assert picture.attrib["role"] == "img"
     named = picture.attrib["aria-labelledby"].split()
     said = {str(each.get("id")): str(each.text) for each in picture if each.get("id")}
-    assert [said[name] for name in named] == ["Latency by percentile", in_words(bench_result(), KEYS)]
+    assert [said[name] for name in named] == ["Latency by percentile", in_words(Result.from_json(bench_result()), KEYS)]
     assert "real time: p50 0.71 ms, p99 " in said["desc"]
 
 
 def test_it_has_colours_for_dark_and_loads_nothing() -> None:
-    text = percentile_svg(bench_result(), KEYS)
+    text = percentile_svg(Result.from_json(bench_result()), KEYS)
     light, dark = text.split("@media (prefers-color-scheme:dark)")
     for kind in (".ground{fill:", ".lane-0{stroke:", ".name-0{fill:", ".rule{stroke:", "text{fill:"):
         colours = [re.search(re.escape(kind) + r"(#\w{6})", part) for part in (light, dark)]
@@ -128,7 +129,7 @@ def test_a_title_cannot_break_out() -> None:
 @pytest.mark.parametrize("keys", [("storm",), ("floor", "storm"), ()])
 def test_a_lane_that_is_not_there_is_an_error(keys: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="no percentiles of"):
-        percentile_svg(bench_result(), keys)
+        percentile_svg(Result.from_json(bench_result()), keys)
 
 
 def test_a_lane_without_percentiles_is_an_error() -> None:
@@ -136,4 +137,4 @@ def test_a_lane_without_percentiles_is_an_error() -> None:
     for run in result["runs"]:
         run["percentiles"] = []
     with pytest.raises(ValueError, match="no percentiles of floor, microbatch, realtime"):
-        percentile_svg(result, KEYS)
+        percentile_svg(Result.from_json(result), KEYS)

@@ -1,1 +1,0 @@
-"""``tailrace bench``: one load, one probe, any engine between them."""

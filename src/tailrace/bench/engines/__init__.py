@@ -1,1 +1,0 @@
-"""Other engines, each set up on demand in a folder of its own below the user's cache."""

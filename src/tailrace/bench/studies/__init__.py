@@ -1,1 +1,0 @@
-"""The studies: one file for each question that a benchmark answers."""

@@ -1,0 +1,155 @@
+"""Read both topics after a run: when the broker appended each record, and whether every result is right.
+
+It runs after the measurement, so that the probe only records times.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Message, TopicPartition
+from numpy.typing import NDArray
+
+from tailrace.errors import MeasurementFailed
+from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
+from tailrace.measure.latency import percentile_ms
+from tailrace.measure.measurement import Measurement
+from tailrace.measure.traffic.load_worker import SENT_HEADER, SEQUENCE_HEADER
+from tailrace.measure.traffic.probe import Arrivals, origin_number
+from tailrace.measure.traffic.records import EVENT_NUMBER_FIELD, SENT_FIELD
+from tailrace.measure.works import Work, count_wrong
+from tailrace.report.result import Span
+
+_AT_ONCE = 1000
+_WAIT_S = 0.1
+_TIMEOUT_S = 30.0
+_NS_PER_MS = 1_000_000
+SPANS = ("intended to broker", "broker to sink", "sink to receipt")
+
+
+@dataclass(frozen=True)
+class Appended:
+    """The records of a topic."""
+
+    numbers: NDArray[np.int64]
+    sent_ns: NDArray[np.int64]
+    appended_ms: NDArray[np.int64]
+    """The broker's clock when it appended the record, in whole milliseconds."""
+    values: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The checks of a run."""
+
+    checked: int
+    wrong: int
+    strangers: int
+    """Results of records that this run never sent."""
+    spans_ms: dict[str, Span] | None
+
+
+def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
+    """Read both topics and compare them with the plan. The windows of a run differ in their spans."""
+    sent = read_appended(client, source)
+    made = read_appended(client, sink) if sink != source else sent
+    wrong = count_wrong(work, made.values, sent.numbers.tolist()) if sink != source else 0
+    strangers = count_strangers(made, sent)
+    return [Audit(len(made.values), wrong, strangers, spans(sent, made, seen.arrivals, seen)) for seen in windows]
+
+
+def count_strangers(made: Appended, sent: Appended) -> int:
+    """Count the results whose number or intended send time does not belong to this run."""
+    order = np.argsort(sent.numbers, kind="stable")
+    numbers, times = sent.numbers[order], sent.sent_ns[order]
+    if not len(numbers):
+        return len(made.numbers)
+    place = np.clip(np.searchsorted(numbers, made.numbers), 0, len(numbers) - 1)
+    known = (numbers[place] == made.numbers) & (times[place] == made.sent_ns)
+    return int(np.count_nonzero(~known))
+
+
+def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement) -> dict[str, Span] | None:
+    """Split the latency of the measured records at the two append times of the broker."""
+    received = arrivals.within(seen.first, seen.end).firsts()
+    if not len(received):
+        return None
+    in_broker = _look_up(received.numbers, sent.numbers, sent.appended_ms)
+    in_sink = _look_up(received.numbers, made.numbers, made.appended_ms)
+    known = (in_broker > 0) & (in_sink > 0)
+    if not np.any(known):
+        return None
+    sent_ns, received_ns = received.sent_ns[known], received.received_ns[known]
+    broker_ns, sink_ns = in_broker[known] * _NS_PER_MS, in_sink[known] * _NS_PER_MS
+    parts = (broker_ns - sent_ns, sink_ns - broker_ns, received_ns - sink_ns)
+    return {name: _figures(part) for name, part in zip(SPANS, parts, strict=True)}
+
+
+def _figures(part_ns: NDArray[np.int64]) -> Span:
+    # The broker rounds down to a millisecond, so a span can be below zero by less than one.
+    ordered = np.sort(np.maximum(part_ns, 0))
+    return Span(percentile_ms(ordered, 50.0), percentile_ms(ordered, 95.0), percentile_ms(ordered, 99.0))
+
+
+def _look_up(wanted: NDArray[np.int64], numbers: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first value of each wanted number, or 0 if it has none."""
+    unique, first = np.unique(numbers, return_index=True)
+    if not len(unique):
+        return np.zeros(len(wanted), dtype=np.int64)
+    place = np.clip(np.searchsorted(unique, wanted), 0, len(unique) - 1)
+    return np.where(unique[place] == wanted, values[first][place], 0)
+
+
+def read_appended(client: ClientConfig, topic: str) -> Appended:
+    """Read a topic from its start to its current end."""
+    numbers, sent_ns, appended_ms = [], [], []
+    values = []
+    for message in read_all(client, topic):
+        value = json.loads(message.value() or b"{}")
+        numbers.append(value[EVENT_NUMBER_FIELD])
+        sent_ns.append(value[SENT_FIELD])
+        appended_ms.append(message.timestamp()[1])
+        values.append(value)
+    columns = [np.array(column, dtype=np.int64) for column in (numbers, sent_ns, appended_ms)]
+    return Appended(columns[0], columns[1], columns[2], values)
+
+
+def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
+    """Return the number and intended send time in each record's headers, by its place in the topic."""
+    found = {}
+    for message in read_all(client, topic):
+        headers = dict(message.headers() or ())
+        number, sent_ns = headers.get(SEQUENCE_HEADER), headers.get(SENT_HEADER)
+        if number is not None and sent_ns is not None:
+            place = origin_number(message.partition() or 0, message.offset() or 0)
+            found[place] = (int(number), int(sent_ns))
+    return found
+
+
+def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
+    """Yield every record that is in a topic now."""
+    ends = log_ends(client, partition_counts(client, [topic]))[topic]
+    left = {int(partition): end for partition, end in ends.items() if end > 0}
+    consumer = Consumer({**client, "group.id": "tailrace-audit", "enable.auto.commit": False, "log_level": 0})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        heard = time.monotonic()
+        while left:
+            # consume() waits for all of them or the whole time, so both are small.
+            messages = consumer.consume(_AT_ONCE, _WAIT_S)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _TIMEOUT_S:
+                raise MeasurementFailed(f"topic {topic} could not be read to its end", why="the broker fell silent")
+            for message in messages:
+                if message.error() is not None:
+                    continue
+                partition = message.partition() or 0
+                if partition in left and (message.offset() or 0) + 1 >= left[partition]:
+                    del left[partition]
+                yield message
+    finally:
+        consumer.close()

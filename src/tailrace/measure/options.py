@@ -1,0 +1,158 @@
+"""The options of a benchmark and its profiles."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tailrace.errors import OptionRefused
+from tailrace.measure.lane import Lane, Trigger
+from tailrace.measure.measurement import Plan
+from tailrace.measure.run import CellPlan
+from tailrace.measure.schedule import Shape
+from tailrace.measure.traffic.load import Flow
+from tailrace.measure.traffic.probe import ByFields
+from tailrace.measure.traffic.records import EVENT_NUMBER_FIELD, SENT_FIELD, Events, smallest_payload
+from tailrace.measure.works import Work
+from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms
+
+LONG_ENOUGH_S = 60
+"""The shortest warm-up that the method allows."""
+ENOUGH_RUNS = 3
+BOUNDARIES_NEEDED = 3
+"""How many batch boundaries a window must hold to show what they cost."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """The options of a benchmark. The defaults are the published setting.
+
+    Attributes:
+        rate: Events per second.
+        seconds: Measured seconds per run.
+        warmup: Seconds before the window, by intended send time.
+        payload: Bytes of each event.
+        partitions: Partitions of each topic.
+        checkpoint_every: The checkpoint interval in real time.
+        trigger_every: The trigger interval of micro-batch.
+        runs: The number of runs of every lane.
+        shape: The load over time.
+        work: What the lanes compute.
+        lanes: The lanes to measure.
+        burst: Events sent at once before the warm-up, so that JVMs compile early.
+        boundaries: The least number of batch boundaries in a real-time window.
+    """
+
+    rate: float = 2000
+    seconds: float = 60
+    warmup: float = 15
+    payload: int = 128
+    partitions: int = 2
+    checkpoint_every: str = "5m"
+    trigger_every: str = "500ms"
+    runs: int = 1
+    shape: str = "constant"
+    work: str = "stateless"
+    lanes: tuple[str, ...] = ("floor", "microbatch", "realtime")
+    burst: int = 20_000
+    boundaries: int = 0
+
+    def __post_init__(self) -> None:
+        if self.payload < smallest_payload():
+            raise OptionRefused(
+                f"--payload {self.payload} is too small",
+                why="an event holds its number, key, amount and send time",
+                fix=f"use --payload {smallest_payload()} or more",
+            )
+        if self.checkpoint_ms < REALTIME_MINIMUM_MS:
+            raise OptionRefused(
+                f"--checkpoint-every {self.checkpoint_every} is below {REALTIME_MINIMUM_MS // 1000} s",
+                why="Spark refuses a shorter interval in real time",
+                fix=f"use --checkpoint-every {REALTIME_MINIMUM_MS // 1000}s or more",
+            )
+        parse_duration_ms(self.trigger_every, "--trigger-every")
+        for name, kind, value in (("--work", Work, self.work), ("--shape", Shape, self.shape)):
+            if value not in set(kind):
+                raise OptionRefused(f"{name} {value} is not known", fix=f"use one of: {', '.join(kind)}")
+
+    @property
+    def checkpoint_ms(self) -> int:
+        """The checkpoint interval in milliseconds."""
+        return parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
+
+    @property
+    def trigger_ms(self) -> int:
+        """The trigger interval in milliseconds."""
+        return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    def plan(self, rate: float | None = None) -> Plan:
+        """Return the load and the window."""
+        flow = Flow(Events(self.payload), rate or self.rate, Shape(self.shape), self.burst)
+        return Plan(flow, self.seconds, self.warmup, ByFields(EVENT_NUMBER_FIELD, SENT_FIELD))
+
+    def cell(self, lane: Lane, *, work: Work | None = None, rate: float | None = None, key: str = "") -> CellPlan:
+        """Return one cell of a study with these options."""
+        is_realtime = lane.trigger is Trigger.REALTIME
+        batched = lane.trigger is Trigger.MICROBATCH
+        title = f"{lane.title}, {self.trigger_every}" if batched else lane.title
+        return CellPlan(
+            lane,
+            work or Work(self.work),
+            self.plan(rate),
+            self.checkpoint_ms / 1000,
+            self.trigger_ms,
+            key or lane.name,
+            title,
+            {"trigger": self.trigger_every} if batched else {},
+            self.boundaries if is_realtime else 0,
+        )
+
+    def as_settings(self) -> dict[str, Any]:
+        """Return the options as the result has them."""
+        given = asdict(self)
+        renamed = {"rate": "rate_per_s", "warmup": "warmup_s", "payload": "payload_bytes"}
+        return {renamed.get(name, name): value for name, value in given.items()}
+
+
+PROFILES: Mapping[str, BenchOptions] = {
+    "quick": BenchOptions(seconds=20, warmup=10),
+    "article": BenchOptions(),
+    "full": BenchOptions(warmup=60, seconds=60, checkpoint_every="15s", runs=5, boundaries=BOUNDARIES_NEEDED),
+}
+
+
+def caveats(options: BenchOptions) -> list[str]:
+    """Return what a reader must know about figures with these options."""
+    notes = []
+    if options.warmup < LONG_ENOUGH_S:
+        notes.append(
+            f"The warm-up of {options.warmup:g} s is shorter than the {LONG_ENOUGH_S} s that a JVM needs to compile on "
+            f"a small machine; {options.burst:,} events at once at the very start make up for part of that, in every "
+            "lane alike."
+        )
+    if options.runs < ENOUGH_RUNS:
+        notes.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
+    every = f"Real time saves its progress every {options.checkpoint_every}"
+    if options.checkpoint_ms > 1000 * options.seconds:
+        notes.append(
+            f"{every}, so a window of {options.seconds:g} s holds no batch boundary, or one by chance: what a boundary "
+            "costs is not in these figures. The full profile shows it."
+        )
+    else:
+        notes.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
+    return notes
+
+
+def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
+    """Return a profile with the user's own options.
+
+    Raises:
+        OptionRefused: There is no such profile, or an option cannot work.
+    """
+    if profile not in PROFILES:
+        raise OptionRefused(f"there is no profile {profile!r}", fix=f"use one of: {', '.join(PROFILES)}")
+    own = {name: value for name, value in changed.items() if value is not None}
+    options = PROFILES[profile]
+    if {"checkpoint_every", "seconds"} & own.keys() and "boundaries" not in own:
+        # The profile requires boundaries only in its own window.
+        own["boundaries"] = 0
+    return replace(options, **own)

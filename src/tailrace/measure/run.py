@@ -1,0 +1,266 @@
+"""One run of a lane: fresh topics, the measurement, the audit and the verdict."""
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from tailrace.errors import KafkaError, TailraceError
+from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
+from tailrace.measure.audit import Audit, audit, read_stamps
+from tailrace.measure.boundaries import boundaries, read_progress
+from tailrace.measure.lane import Cell, Lane
+from tailrace.measure.latency import growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
+from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
+from tailrace.measure.process import KilledOnce, LaneProcess
+from tailrace.measure.traffic.probe import Arrivals, ByLineage
+from tailrace.measure.verdict import Checks, fell_behind, problems
+from tailrace.measure.works import Work
+from tailrace.report.result import Delay, Kill, LaneResult, Reason, Run
+
+LATER_WARMUP_S = 5.0
+TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
+"""The broker's clock stamps both topics, so that the spans before and after the engine are known."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The broker and the folder of a benchmark.
+
+    Attributes:
+        bootstrap_servers: The broker.
+        client: The settings of its clients.
+        partitions: The number of partitions of every topic.
+        scratch: A folder for temporary files, removed with the benchmark.
+        broker_pid: The broker's process, if the benchmark started it.
+        broker_log: Where the broker keeps its log, if the benchmark started it: ``in memory`` or ``on disk``.
+    """
+
+    bootstrap_servers: str
+    client: ClientConfig
+    partitions: int
+    scratch: Path
+    broker_pid: int | None = None
+    broker_log: str | None = None
+
+    def topic(self, name: str) -> str:
+        """Create a topic with a unique name."""
+        unique = f"bench-{name}-{secrets.token_hex(4)}"
+        create_topic(self.client, unique, self.partitions, TOPIC_SETTINGS)
+        return unique
+
+    def discard(self, topics: Iterable[str]) -> None:
+        """Delete topics. A broker that does not answer is reported elsewhere."""
+        with suppress(KafkaError):
+            delete_topics(self.client, topics)
+
+    def folder(self, name: str) -> Path:
+        """Create a folder with a unique name."""
+        folder = self.scratch / f"{name}-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True)
+        return folder
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """One cell of a study: a lane, its work and its load."""
+
+    lane: Lane
+    work: Work
+    plan: Plan
+    checkpoint_every_s: float
+    trigger_every_ms: int
+    key: str
+    title: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    needs_boundaries: int = 0
+    kill_after_s: float | None = None
+    """Seconds from the first result until the engine is killed and started again."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether one result may stand for several records."""
+        return self.work.merges and self.lane.merges
+
+
+def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
+    """Run cells that differ only in their load, one after another, in one life of their engine.
+
+    Returns:
+        One run per cell, without its number.
+    """
+    cell = cells[0]
+    source = bench.topic(f"{cell.lane.name}-in")
+    folder = bench.folder(cell.lane.name)
+    given = Cell(
+        cell.work,
+        bench.bootstrap_servers,
+        source,
+        source,
+        bench.partitions,
+        folder,
+        cell.checkpoint_every_s,
+        cell.trigger_every_ms,
+    )
+    broker_pid = bench.broker_pid
+    processes: dict[str, Callable[[], int]] = {"broker": lambda: broker_pid} if broker_pid is not None else {}
+    plans = [cell.plan, *(_in_a_warm_engine(later.plan) for later in cells[1:])]
+    try:
+        if cell.lane.command(given) is None:
+            windows = measure(plans, bench.client, (source, source), NoEngine(), show, processes=processes)
+            return _lines(bench, cells, given, windows)
+        given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
+        moment = KillMoment(cell.kill_after_s, show)
+        with _engine(cell, given, moment) as engine:
+            processes = {"engine": lambda: engine.pid, **processes}
+            topics = (source, given.sink)
+            windows = measure(plans, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges)
+            killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None
+        return _lines(bench, cells, given, windows, killed_ns)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        bench.discard({given.source, given.sink})
+
+
+def _in_a_warm_engine(plan: Plan) -> Plan:
+    """Return the plan with a short warm-up, since the engine already runs at a lower rate."""
+    return replace(plan, warmup_s=min(plan.warmup_s, LATER_WARMUP_S), flow=replace(plan.flow, burst=0))
+
+
+class KillMoment:
+    """The moment to kill an engine: some time after its first result, when the warm-up begins."""
+
+    def __init__(self, after_s: float | None, show: Show) -> None:
+        self._after_s = after_s
+        self._show = show
+        self._at = float("inf")
+
+    def show(self, moment: Moment) -> None:
+        """Pass a moment on, and set the time of the kill at the first result."""
+        if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
+            self._at = time.monotonic() + self._after_s
+        self._show(moment)
+
+    def __call__(self) -> float:
+        """Return the moment on the monotonic clock."""
+        return self._at
+
+
+def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | KilledOnce:
+    command = cell.lane.command(given)
+    if command is None:
+        raise AssertionError("a lane without an engine starts no process")
+
+    def start(attempt: int) -> LaneProcess:
+        return LaneProcess(cell.lane.name, command, given.folder / f"lane-{attempt}.log")
+
+    return start(1) if cell.kill_after_s is None else KilledOnce(start, moment)
+
+
+def _lines(
+    bench: Bench, cells: Sequence[CellPlan], given: Cell, windows: Sequence[Measurement], killed_ns: int | None = None
+) -> list[Run]:
+    if isinstance(cells[0].plan.known_by, ByLineage):
+        stamps = read_stamps(bench.client, given.source)
+        windows = [replace(seen, arrivals=by_stamps(seen.arrivals, stamps)) for seen in windows]
+        audits = [Audit(0, 0, 0, None)] * len(windows)
+    else:
+        audits = audit(cells[0].work, bench.client, given.source, given.sink, windows)
+    return [
+        _line(cell, given, seen, found, killed_ns) for cell, seen, found in zip(cells, windows, audits, strict=True)
+    ]
+
+
+def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> Run:
+    # With lineage alone it is not known which records have a result.
+    partial = cell.merges or isinstance(cell.plan.known_by, ByLineage)
+    measured = seen.arrivals.within(seen.first, seen.end)
+    firsts = measured.firsts()
+    result = _result(seen, measured, firsts, partial=partial)
+    growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
+    held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
+    checks = Checks(partial, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
+    reported = problems(seen, result, found, growth, len(held), checks)
+    return replace(
+        figures(seen, firsts, growth),
+        key=cell.key,
+        lane=cell.lane.name,
+        work=str(cell.work),
+        rate_per_s=cell.plan.flow.rate_per_s,
+        result=result,
+        merged=seen.end - seen.first - len(firsts) if partial else 0,
+        spans_ms=found.spans_ms,
+        boundaries=tuple(held),
+        kill=None if killed_ns is None else _recovery(seen, killed_ns),
+        output_checked=found.checked,
+        output_wrong=found.wrong,
+        fell_behind=fell_behind(seen, result, growth, checks),
+        valid=not reported,
+        problems=tuple(problem.text for problem in reported),
+        reasons=tuple(problem.reason for problem in reported),
+    )
+
+
+def failed_run(cell: CellPlan, failed: TailraceError) -> Run:
+    """Return a run without figures."""
+    return Run(
+        key=cell.key,
+        lane=cell.lane.name,
+        work=str(cell.work),
+        rate_per_s=cell.plan.flow.rate_per_s,
+        valid=False,
+        problems=(f"{failed.what}: {failed.why}" if failed.why else failed.what,),
+        reasons=(Reason.FAILED,),
+        detail=failed.detail,
+    )
+
+
+def _recovery(seen: Measurement, killed_ns: int) -> Kill:
+    """Return for how long nothing came out after a kill, and how many records came out a second time."""
+    ordered = np.sort(seen.arrivals.received_ns)
+    after = ordered[ordered > killed_ns]
+    return Kill(
+        at_s=round((killed_ns - seen.first_ns) / 1e9, 2),
+        silent_s=round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
+        replayed=len(seen.arrivals) - len(seen.arrivals.firsts()),
+    )
+
+
+def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arrivals:
+    """Replace the place of each source record by the number that the load wrote into its headers."""
+    known = np.array([int(place) in stamps for place in arrivals.numbers], dtype=bool)
+    kept = arrivals.where(known)
+    pairs = [stamps[int(place)] for place in kept.numbers]
+    numbers = np.array([number for number, _ in pairs], dtype=np.int64)
+    sent_ns = np.array([sent for _, sent in pairs], dtype=np.int64)
+    return Arrivals(numbers, sent_ns, kept.received_ns, arrivals.ready_ns)
+
+
+def figures(seen: Measurement, firsts: Arrivals, growth: float) -> Run:
+    """Return the figures of a run besides its percentiles."""
+    latency_ns = firsts.latency_ns
+    seconds = (seen.end_ns - seen.first_ns) / 1e9
+    load = seen.load
+    return Run(
+        mean_ms=round(float(latency_ns.mean()) / 1e6, 3) if len(latency_ns) else None,
+        publish_delay_ms=Delay(round(load.late_ms_p50, 3), round(load.late_ms_p99, 3), round(load.late_ms_max, 3)),
+        achieved_rate_per_s=round(load.measured / max(load.took_s, seconds), 1),
+        percentiles=tuple(percentile_curve(latency_ns)),
+        timeline=timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
+        resources=dict(seen.resources),
+        first_output_s=seen.first_output_s,
+        lag_per_s=growth,
+        histogram=hdr_histogram(latency_ns),
+    )
+
+
+def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
+    """Return the percentiles. If not every record has its own result, none counts as lost."""
+    expected = len(firsts) if partial else seen.end - seen.first
+    duplicated = 0 if partial else len(measured) - len(firsts)
+    return lane_result(firsts.latency_ns, expected=expected, duplicated=duplicated)

@@ -1,0 +1,266 @@
+"""What is found in both topics, on topics that are made up. Reading them for real: tests/e2e."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailrace.errors import MeasurementFailed
+from tailrace.measure import audit as module
+from tailrace.measure.audit import (
+    SPANS,
+    Appended,
+    audit,
+    count_strangers,
+    read_all,
+    read_appended,
+    read_stamps,
+    spans,
+)
+from tailrace.measure.schedule import NS_PER_S
+from tailrace.measure.traffic.probe import Arrivals, origin_number
+from tailrace.measure.traffic.records import event, event_maker
+from tailrace.measure.works import Work
+from tailrace.report.result import Span
+
+from .fakes import MS, RECORDS, START, arrivals_of, measurement
+
+CLIENT = {"bootstrap.servers": "b:1"}
+NO_NUMBERS = np.array([], dtype=np.int64)
+
+
+def due(numbers: Any) -> Any:
+    return START + np.asarray(numbers, dtype=np.int64) * MS
+
+
+def appended(numbers: Any, after_ms: int = 1, sent_ns: Any = None) -> Appended:
+    """Records that a broker took so many milliseconds after they were due."""
+    number = np.asarray(numbers, dtype=np.int64)
+    sent = due(number) if sent_ns is None else np.asarray(sent_ns, dtype=np.int64)
+    values = [
+        {"id": each, "sent_ns": int(at), "key": event(each).key, "doubled": 2 * event(each).amount}
+        for each, at in zip(number.tolist(), sent, strict=True)
+    ]
+    return Appended(number, sent, due(number) // MS + after_ms, values)
+
+
+def test_results_of_records_that_were_sent_are_no_strangers_in_whatever_order() -> None:
+    sent = appended(range(-50, 1000))
+    shuffled = np.random.default_rng(3).permutation(np.arange(-50, 1000))
+    assert count_strangers(appended(shuffled), sent) == 0
+    assert count_strangers(appended([]), sent) == 0
+
+
+@pytest.mark.parametrize("number", [-51, 1000, 10**12, -(10**12)])
+def test_a_number_that_was_never_sent_is_a_stranger(number: int) -> None:
+    assert count_strangers(appended([0, 1, number]), appended(range(-50, 1000))) == 1
+
+
+def test_a_number_that_was_sent_at_another_time_is_a_stranger() -> None:
+    """Another run has sent the same numbers."""
+    numbers = np.arange(1000)
+    stale = appended(numbers, sent_ns=due(numbers) - 3600 * NS_PER_S)
+    assert count_strangers(stale, appended(numbers)) == 1000
+
+
+def test_where_nothing_was_sent_everything_is_a_stranger() -> None:
+    assert count_strangers(appended(range(5)), appended([])) == 5
+
+
+def test_spans_are_the_three_parts_of_the_way() -> None:
+    sent = appended(range(-50, RECORDS), after_ms=2)
+    made = appended(range(-50, RECORDS), after_ms=7)
+    found = spans(sent, made, arrivals_of(range(RECORDS), 10.0), measurement())
+    assert found == {
+        "intended to broker": Span(2.0, 2.0, 2.0),
+        "broker to sink": Span(5.0, 5.0, 5.0),
+        "sink to receipt": Span(3.0, 3.0, 3.0),
+    }
+    assert tuple(found) == SPANS
+
+
+def test_spans_are_about_the_measured_records_alone_and_the_first_result_of_each() -> None:
+    numbers = np.arange(RECORDS)
+    slow_before = Appended(
+        np.concatenate([numbers - RECORDS, numbers]),
+        NO_NUMBERS,
+        np.concatenate([due(numbers) // MS + 90_000, due(numbers) // MS + 1]),
+        (),
+    )
+    twice = Appended(
+        np.concatenate([numbers, numbers]),
+        NO_NUMBERS,
+        np.concatenate([due(numbers) // MS + 2, due(numbers) // MS + 50]),
+        (),
+    )
+    arrivals = arrivals_of([*range(-5, RECORDS), *range(RECORDS)], [*[4.0] * (RECORDS + 5), *[60.0] * RECORDS])
+    found = spans(slow_before, twice, arrivals, measurement())
+    assert found is not None
+    assert [found[name].p99 for name in SPANS] == [1.0, 1.0, 2.0]
+
+
+def test_a_brokers_millisecond_that_began_earlier_is_no_negative_span() -> None:
+    sent = appended(range(RECORDS), after_ms=-1)
+    found = spans(sent, appended(range(RECORDS), after_ms=0), arrivals_of(range(RECORDS), 2.0), measurement())
+    assert found is not None
+    assert found["intended to broker"].p50 == 0.0
+
+
+def test_without_records_on_both_sides_there_are_no_spans() -> None:
+    full, none = appended(range(RECORDS)), appended([])
+    assert spans(full, full, arrivals_of([]), measurement()) is None
+    assert spans(full, none, arrivals_of(range(RECORDS)), measurement()) is None
+    assert spans(none, full, arrivals_of(range(RECORDS)), measurement()) is None
+
+
+@dataclass
+class FakeMessage:
+    """A record of a topic that is a list."""
+
+    number: int
+    text: bytes
+    header: dict[str, bytes]
+    failed: str | None = None
+
+    def value(self) -> bytes:
+        return self.text
+
+    def partition(self) -> int:
+        return self.number % 2
+
+    def offset(self) -> int:
+        return self.number // 2
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, START // MS + self.number + 1
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return list(self.header.items())
+
+    def error(self) -> str | None:
+        return self.failed
+
+
+class FakeTopics:
+    """Topics by name, each with two partitions; a consumer of them gives a few records at a time."""
+
+    def __init__(self, topics: dict[str, list[FakeMessage]]) -> None:
+        self.topics = topics
+        self.at = ""
+        self.given = 0
+        self.is_closed = False
+
+    def ends(self, _client: Any, counts: dict[str, int]) -> dict[str, dict[str, int]]:
+        found = {}
+        for topic in counts:
+            real = [message for message in self.topics[topic] if message.failed is None]
+            found[topic] = {str(number): sum(each.partition() == number for each in real) for number in range(2)}
+        return found
+
+    def consumer(self, _config: Any) -> "FakeTopics":
+        self.given = 0
+        return self
+
+    def assign(self, places: list[Any]) -> None:
+        self.at = places[0].topic if places else ""
+
+    def consume(self, _count: int, _timeout_s: float) -> list[FakeMessage]:
+        self.given += 7
+        return self.topics[self.at][self.given - 7 : self.given]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def use(monkeypatch: pytest.MonkeyPatch, **topics: list[FakeMessage]) -> FakeTopics:
+    fake = FakeTopics(topics)
+    monkeypatch.setattr(module, "Consumer", fake.consumer)
+    monkeypatch.setattr(module, "log_ends", fake.ends)
+    monkeypatch.setattr(module, "partition_counts", lambda _client, topics: dict.fromkeys(topics, 2))
+    return fake
+
+
+def messages(count: int, value: Any = None) -> list[FakeMessage]:
+    make = event_maker(128)
+    found = []
+    for number in range(count):
+        text = make(number, int(due(number)))[1] if value is None else json.dumps(value(number)).encode()
+        found.append(FakeMessage(number, text, {"bench.id": b"%d" % number, "bench.sent_ns": b"%d" % due(number)}))
+    return found
+
+
+def doubled(number: int) -> dict[str, Any]:
+    content = event(number)
+    return {"id": number, "sent_ns": int(due(number)), "key": content.key, "doubled": 2 * content.amount}
+
+
+def test_a_topic_is_read_from_its_start_to_its_end_with_the_brokers_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, one=messages(20))
+    found = read_appended(CLIENT, "one")
+    assert found.numbers.tolist() == list(range(20))
+    assert found.sent_ns.tolist() == due(range(20)).tolist()
+    assert found.appended_ms.tolist() == [START // MS + number + 1 for number in range(20)]
+    assert found.values[3]["key"] == event(3).key
+    assert fake.is_closed
+
+
+def test_an_empty_topic_holds_nothing_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, one=[])
+    assert len(read_appended(CLIENT, "one").numbers) == 0
+
+
+def test_a_broker_that_falls_silent_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, one=messages(20))
+    monkeypatch.setattr(module, "log_ends", lambda *_: {"one": {"0": 10, "1": 11}})
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.05)
+    with pytest.raises(MeasurementFailed, match="could not be read to its end"):
+        list(read_all(CLIENT, "one"))
+    assert fake.is_closed
+
+
+def test_an_error_between_records_is_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, one=[*messages(3), FakeMessage(99, b"", {}, "lost the broker"), *messages(6)[3:]])
+    assert len(list(read_all(CLIENT, "one"))) == 6
+
+
+def test_stamps_are_found_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = FakeMessage(20, b"{}", {})
+    use(monkeypatch, one=[*messages(20), foreign])
+    stamps = read_stamps(CLIENT, "one")
+    assert len(stamps) == 20
+    assert stamps[origin_number(1, 3)] == (7, due(7))
+
+
+def test_an_audit_of_a_lane_that_did_everything_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, source=messages(100), sink=messages(100, doubled))
+    seen = measurement(arrivals_of(range(100)), end=100)
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [seen])
+    assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
+    assert found.spans_ms is not None
+
+
+def test_an_audit_finds_what_is_wrong_and_what_is_strange(monkeypatch: pytest.MonkeyPatch) -> None:
+    def harmed(number: int) -> dict[str, Any]:
+        changed: dict[int, dict[str, Any]] = {7: {"doubled": -1.0}, 98: {"sent_ns": 5}, 99: {"sent_ns": 5}}
+        return {**doubled(number), **changed.get(number, {})}
+
+    use(monkeypatch, source=messages(100), sink=messages(100, harmed))
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [measurement(arrivals_of(range(100)), end=100)])
+    assert (found.checked, found.wrong, found.strangers) == (100, 1, 2)
+
+
+def test_an_audit_without_an_engine_checks_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, source=messages(100))
+    (found,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
+    assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
+    assert found.spans_ms is not None
+    assert found.spans_ms["broker to sink"].p50 == 0.0
+
+
+def test_arrivals_are_not_changed_by_an_audit() -> None:
+    arrivals: Arrivals = arrivals_of(range(RECORDS))
+    before = arrivals.received_ns.copy()
+    spans(appended(range(RECORDS)), appended(range(RECORDS)), arrivals, measurement())
+    assert np.array_equal(arrivals.received_ns, before)
