@@ -30,7 +30,7 @@ def test_a_folder_that_cannot_be_made_is_a_refusal(engine: Engine, home: Path) -
 
 
 def test_one_process_waits_for_another_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "_LOCK_TIMEOUT_S", 0.2)
     said: list[str] = []
     held = exclusive(engine.folder / "lock", on_wait=pytest.fail)
     with held, pytest.raises(LaneUnavailable) as refused, engine.set_up(said.append):
