@@ -25,7 +25,7 @@ help:  ## show this help
 		awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
 	@printf '\nStart with: make demo\n'
 
-setup: $(RUNS)  ## make .venv with everything pinned, find or obtain Java, fetch the jars
+setup: $(RUNS)  ## make .venv with everything pinned, find or download Java, fetch the jars
 	@$(BIN)/tailrace doctor --fix
 
 demo: $(RUNS)  ## the main job: card payments through Kafka, real time against micro-batch
