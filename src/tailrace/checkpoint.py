@@ -1,4 +1,4 @@
-"""What a checkpoint folder says, and whose it is.
+"""Read a checkpoint folder, lock it, and record its owner.
 
 Spark's own files are read, never written; only what a run left half-written is cleared away. Two files of Tailrace's
 lie beside them: one names the query that the checkpoint belongs to, the other is locked for as long as a process runs
@@ -40,10 +40,10 @@ _COSTS = "tailrace-python.json"
 
 
 class Checkpoint:
-    """A checkpoint folder on this machine, or only its address where it is elsewhere.
+    """A checkpoint folder on this machine, or the address of one elsewhere.
 
-    A folder elsewhere (``hdfs:``, ``s3a:``, ...) can be neither locked nor read from here: Spark's own checks are
-    all there is for it.
+    A folder elsewhere (``hdfs:``, ``s3a:``, ...) can be neither locked nor read from here: only Spark's own checks
+    apply to it.
     """
 
     def __init__(self, location: str | Path) -> None:
@@ -51,13 +51,13 @@ class Checkpoint:
         self.location = str(self.path) if self.path is not None else str(location)
         self._lock: int | None = None
         self._held = threading.RLock()
-        """Keeps the lock until a write of another thread is done."""
+        """Keeps the lock until another thread has finished writing."""
 
     def acquire(self, owner: Owner) -> None:
-        """Make the folder, lock it for this process and write down whose it is.
+        """Create the folder, lock it for this process and record its owner.
 
         Raises:
-            CheckpointUnwritable: It cannot be made or written.
+            CheckpointUnwritable: It cannot be created or written.
             CheckpointInUse: Another process runs on it.
             CheckpointForeign: It belongs to another query.
         """
@@ -100,16 +100,16 @@ class Checkpoint:
                 self._lock = None
 
     def is_fresh(self) -> bool:
-        """Whether no query has ever run on it, as far as can be seen from here."""
+        """Return whether no query has ever run on it, as far as this machine can see."""
         return self.path is None or not (self.path / "metadata").exists()
 
     def last_commit(self) -> int | None:
-        """The number of the last batch that was completed."""
+        """Return the number of the last completed batch; None if there is none."""
         numbers = self._batch_numbers("commits")
         return max(numbers) if numbers else None
 
     def pinned_shuffle_partitions(self) -> int | None:
-        """How many shuffle partitions this checkpoint's state is divided into; they cannot change any more."""
+        """Return the number of shuffle partitions of the saved state, which cannot change; None if there is none."""
         batches = self._batch_numbers("offsets")
         if not batches:
             return None
@@ -118,7 +118,7 @@ class Checkpoint:
         return int(value) if value is not None else None
 
     def commit_format(self) -> int | None:
-        """The version of the newest entry of the commit log; None where there is none. Real time needs 2."""
+        """Return the version of the newest commit; None if there is none. Real time needs version 2."""
         last = self.last_commit()
         if last is None or self.path is None:
             return None
@@ -126,19 +126,19 @@ class Checkpoint:
         return int(first_line[1:]) if first_line[:1] == "v" and first_line[1:].isdigit() else None
 
     def saved_offsets(self) -> tuple[str, ...]:
-        """Where each source goes on, as Spark wrote it with the last batch that was completed."""
+        """Return where each source continues, as Spark wrote it with the last completed batch."""
         last = self.last_commit()
         if last is None or self.path is None:
             return ()
         try:
             return tuple((self.path / "offsets" / str(last)).read_text().splitlines()[2:])
         except FileNotFoundError:
-            return ()  # Spark clears old ones away
+            return ()  # Spark removes old ones
 
     def save_costs(self, costs: Mapping[str, Mapping[str, float]]) -> None:
-        """Keep what the Python functions of a run cost, for the next check; not if that cannot be written.
+        """Save the costs of a run's Python functions for the next check; ignore a failed write.
 
-        Without the lock nothing is written: the folder may be another process's by now.
+        Without the lock nothing is written: another process may use the folder by now.
         """
         with self._held:
             if self.path is not None and self._lock is not None and costs:
@@ -146,7 +146,7 @@ class Checkpoint:
                     (self.path / _COSTS).write_text(json.dumps(costs))
 
     def saved_costs(self) -> dict[str, dict[str, float]]:
-        """What the Python functions of the last run cost, by their names; nothing where that is not known."""
+        """Return the costs of the last run's Python functions by name; empty if unknown."""
         if self.path is None:
             return {}
         try:
@@ -156,9 +156,9 @@ class Checkpoint:
         return found if isinstance(found, dict) else {}
 
     def other_owner(self, owner: Owner) -> str:
-        """Whose it is, in words, where it is another query's: as we or, failing that, Spark wrote it down."""
+        """Describe the owner, if it is another query; recorded by Tailrace, or else by Spark. Empty otherwise."""
         if self.is_fresh():
-            return ""  # no query has ever got as far as running on it
+            return ""  # no query has ever run on it
         recorded = self._read_owner()
         topics = set(recorded.topics) if recorded else self._committed_topics()
         other_name = recorded is not None and recorded.name != owner.name
@@ -196,7 +196,7 @@ class Checkpoint:
         half_written.replace(file)
 
     def _clear_unfinished(self) -> None:
-        """Clear away what a run that ended in the middle of its work left behind.
+        """Remove what an interrupted run left behind.
 
         Spark takes any file in the logs, and in micro-batch any state, for the sign of an earlier query where no batch
         was completed yet, and refuses to start: also a file that it was still writing, also the state of a real-time
@@ -214,7 +214,7 @@ class Checkpoint:
             state.rename(abandoned)
 
     def _committed_topics(self) -> set[str]:
-        """The topics in the newest offsets that Spark wrote; empty where the sources are not Kafka."""
+        """Return the topics in the newest offsets that Spark wrote; empty if the sources are not Kafka."""
         batches = self._batch_numbers("offsets")
         if not batches or self.path is None:
             return set()
@@ -243,12 +243,12 @@ class Checkpoint:
 
 
 def default_location(name: str) -> Path:
-    """Where a query of that name keeps its checkpoint unless told otherwise."""
+    """Return the default checkpoint folder of a query."""
     return DEFAULT_PARENT / name
 
 
 def _local_path(location: str) -> Path | None:
-    """The folder on this machine that a location means, or None where it is elsewhere."""
+    """Return the folder on this machine; None if the location is elsewhere."""
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
         return Path(unquote(parsed.path) if parsed.scheme else location).absolute()

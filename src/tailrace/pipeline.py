@@ -55,9 +55,9 @@ class Mode(StrEnum):
     """How a pipeline runs. The pipeline itself is the same in both."""
 
     REALTIME = "realtime"
-    """Every record goes through as it arrives; progress is saved once per checkpoint interval."""
+    """Every record is processed when it arrives; progress is saved once per checkpoint interval."""
     MICROBATCH = "microbatch"
-    """Records are gathered and processed in small batches, each saved when it is done."""
+    """Records are processed in small batches; progress is saved after each."""
 
 
 @dataclass(frozen=True)
@@ -145,24 +145,24 @@ class KafkaSource:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics as a tuple, also where one name was given; empty where a pattern names them."""
+        """The topics as a tuple; empty if a pattern names them."""
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
 
     @property
     def in_words(self) -> str:
-        """The topics as a person would name them."""
+        """The topics in a sentence."""
         return ", ".join(self.topic_names) if self.pattern is None else f"topics like {self.pattern}"
 
     @property
     def subscription(self) -> dict[str, str]:
-        """The topics in the words of Spark's Kafka source."""
+        """The topics as options of Spark's Kafka source."""
         return {"subscribe": ",".join(self.topic_names)} if self.pattern is None else {"subscribePattern": self.pattern}
 
     @property
     def starting_options(self) -> dict[str, str]:
-        """``starting`` in the words of Spark's Kafka source."""
+        """``starting`` as options of Spark's Kafka source."""
         if isinstance(self.starting, datetime):
-            # A partition without a record since then has nothing to read yet: Spark would fail there by default.
+            # By default, Spark fails for a partition without a record since then.
             return {
                 "startingTimestamp": str(epoch_milliseconds(self.starting)),
                 "startingOffsetsByTimestampStrategy": "latest",
@@ -213,12 +213,12 @@ class KafkaSink:
 
     @property
     def destination(self) -> dict[str, str]:
-        """The fixed topic in the words of Spark's Kafka sink; nothing where a column names it."""
+        """The fixed topic as options of Spark's Kafka sink; empty if a column names it."""
         return {"topic": self.topic} if self.topic is not None and self.topic_column is None else {}
 
     @property
     def in_words(self) -> str:
-        """The topics as a person would name them."""
+        """The topics in a sentence."""
         named = [self.topic] if self.topic else []
         return " or ".join([*named, *([f"the topic in {self.topic_column}"] if self.topic_column else [])])
 
@@ -292,12 +292,12 @@ class Pipeline:
 
     @property
     def sources(self) -> tuple[KafkaSource, ...]:
-        """The sources as a tuple, also where there is one."""
+        """The sources as a tuple."""
         return (self.source,) if isinstance(self.source, KafkaSource) else tuple(self.source)
 
     @property
     def dead_letter_topic(self) -> str | None:
-        """The topic for dead letters, if there are to be any."""
+        """The topic for dead letters; None if there are none."""
         if "dead-letter" not in (self.malformed, self.python_errors):
             return None
         return self.dead_letters if self.dead_letters is not None else f"{self.name}.dead-letters"
@@ -345,7 +345,7 @@ def _names(topics: object) -> tuple[str, ...]:
 
 
 def _checked_offsets(starting: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """A copy of the offsets, if they are some."""
+    """Return a copy of the offsets, if given."""
     try:
         checked = {
             topic: {str(int(number)): int(offset) for number, offset in offsets.items()}
@@ -362,7 +362,7 @@ def _checked_offsets(starting: Mapping[str, Mapping[str, int]]) -> dict[str, dic
 
 
 def epoch_milliseconds(moment: datetime) -> int:
-    """A moment as Kafka counts time, exactly."""
+    """Return milliseconds since 1970, exactly."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -391,7 +391,7 @@ def _require_column_name(name: str | None, role: str) -> None:
 
 
 def _require_topics(names: Sequence[str]) -> None:
-    """Refuse what Kafka cannot have as a topic's name."""
+    """Refuse an invalid topic name."""
     if not names:
         raise DefinitionError("the source names no topic", fix='KafkaSource("payments", ...)')
     for name in names:
@@ -405,7 +405,7 @@ def _require_topics(names: Sequence[str]) -> None:
 
 
 def _checked_options(given: Mapping[str, object], owned: Mapping[str, str], where: str) -> dict[str, str]:
-    """The options as text, without those that the definition already has a place for.
+    """Return the options as text; refuse those that the definition sets itself.
 
     A boolean or number is turned into Spark's spelling, as PySpark's own ``option`` does. Values may be secrets, so
     no error repeats one.

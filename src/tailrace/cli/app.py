@@ -1,4 +1,4 @@
-"""The root of the command line, and the one place where errors become words and exit codes."""
+"""The root of the command line: the only place that turns errors into messages and exit codes."""
 
 import contextlib
 import signal
@@ -53,7 +53,7 @@ def _print_version() -> None:
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM; not SystemExit, which is what a user's own code may raise."""
+    """SIGTERM. Not SystemExit, which the user's code may raise."""
 
 
 def main() -> None:
@@ -86,14 +86,14 @@ def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - a return for each way 
             traceback.print_exc()
         return 1
     finally:
-        # Whatever goes wrong here must not hide how the command itself ended.
+        # An error here must not hide how the command ended.
         with contextlib.suppress(Exception, KeyboardInterrupt):
             _end_spark()
     return code if isinstance(code, int) else 0
 
 
 def _end_spark() -> None:
-    """Leave no JVM behind; where no command imported Spark there is none."""
+    """End the JVM; there is none if no command imported Spark."""
     if "tailrace.spark_session" in sys.modules:
         from tailrace.spark_session import end_session
 
@@ -101,5 +101,5 @@ def _end_spark() -> None:
 
 
 def _on_terminate(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM unwinds like Ctrl-C, so that everything started is stopped."""
+    """Let SIGTERM unwind like Ctrl-C, so that everything is stopped."""
     raise _TerminatedError

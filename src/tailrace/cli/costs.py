@@ -1,4 +1,4 @@
-"""What a Python function costs, in words."""
+"""Describe what a Python function costs."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from tailrace.errors import counted
 
 
 def cost_in_words(cost: Mapping[str, float]) -> str:
-    """Rows and calls, the time in Python, the wait for a call and the way there and back; and what went wrong."""
+    """Return rows, calls, time in Python, wait, round trip and failures as one line."""
     calls = max(cost["calls"], 1)
     parts = [
         f"{counted(int(cost['rows']), 'row')}, {cost['rows'] / calls:.1f} a call",

@@ -1,4 +1,4 @@
-"""Records as the engine reads and checks them, and what it counts."""
+"""Read and check records in the engine, and count them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from tailrace.engine.gateway import classic_of, tailrace_of
 
 RECORD = "__tailrace_record"
-"""The column in which the engine puts a record's content."""
+"""The column for a record's parsed content."""
 _LARGEST = 2**31 - 1
 
 
 class RecordCounts:
-    """How many records a running query has read, in all tasks that have ended so far."""
+    """The number of records that a query has read, in all tasks that have ended."""
 
     def __init__(self, check: Any) -> None:
         self._check = check
@@ -25,7 +25,7 @@ class RecordCounts:
         self._check.killed().open()
 
     def uses(self, frame: DataFrame) -> int:
-        """How often a frame reads the source that is counted."""
+        """Return how often a frame reads the counted source."""
         return int(tailrace_of(frame.sparkSession).Records.uses(frame._jdf, self._check))
 
     def malformed(self) -> dict[str, int]:
@@ -37,7 +37,7 @@ class RecordCounts:
         return sum(self._value().values())
 
     def settle(self) -> None:
-        """Wait until the counts of tasks that were stopped have arrived."""
+        """Wait for the counts of stopped tasks."""
         self._check.killed().settle(2000)
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class RecordCounts:
 
 
 def malformed_in_all(every: Iterable[RecordCounts]) -> dict[str, int]:
-    """The records that could not be read, by reason, of several sources together."""
+    """Return the malformed records of several sources, by reason."""
     total: Counter[str] = Counter()
     for counts in every:
         total.update(counts.malformed())
@@ -58,7 +58,7 @@ def malformed_in_all(every: Iterable[RecordCounts]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class RecordCheck:
-    """How records are read, and what happens to one that cannot be.
+    """How to read records, and what to do with a malformed one.
 
     Attributes:
         format: ``json``, ``string`` or ``bytes``.
@@ -80,7 +80,7 @@ class RecordCheck:
 
 
 def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
-    """The good records of a frame read from Kafka, their content in the column ``RECORD``, and the counts of all."""
+    """Return the well-formed records, parsed in the column ``RECORD``, and the counts of all records."""
     spark = raw.sparkSession
     records = tailrace_of(spark).Records
     checker = records.check(
@@ -97,7 +97,7 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
 
 
 def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
-    """The same rows with the hidden columns of their records, as far as its operators can carry them.
+    """Return the same rows with the hidden columns of their records, if the operators can carry them.
 
     Args:
         frame: The rows.
@@ -107,14 +107,14 @@ def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
 
 
 def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
-    """The frame with a column of Kafka headers instead of the user's headers in ``own``; its hidden columns stay."""
+    """Return the frame with lineage headers added to the user's headers in ``own``; hidden columns stay."""
     result = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
     return DataFrame(result, frame.sparkSession)
 
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """The largest record that a sink takes.
+    """The largest record that a sink accepts.
 
     Attributes:
         topic: Its topic; None if each row names one.
@@ -128,7 +128,7 @@ class SizeLimits:
 
 
 def require_sizes(frame: DataFrame, limits: SizeLimits) -> DataFrame:
-    """The rows of a Kafka sink without hidden columns; the query ends at one that is too large, naming its record."""
+    """Return the rows of a Kafka sink without hidden columns; a row that is too large ends the query with an error."""
     largest = _LARGEST if limits.max_message_bytes is None else min(limits.max_message_bytes, _LARGEST)
     sizes = tailrace_of(frame.sparkSession).SizeCheck
     checked = sizes.check(frame._jdf, limits.topic, min(limits.max_request_size, _LARGEST), largest)

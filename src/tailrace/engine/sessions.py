@@ -1,4 +1,4 @@
-"""Sessions, their settings, and what the Spark behind them can do at once."""
+"""Sessions, their settings, and Spark's task slots."""
 
 from typing import Any
 
@@ -9,25 +9,25 @@ from tailrace.plan.slots import Capacity
 
 
 def clone_session(spark: SparkSession) -> SparkSession:
-    """A session with the same views and settings whose later settings are its own."""
+    """Return a session with the same views and settings; its later settings are its own."""
     return SparkSession(spark.sparkContext, classic_of(spark).cloneSession())
 
 
 def explicit_settings(spark: SparkSession) -> dict[str, str]:
-    """Every setting that was set on a session or its context, by anyone; defaults are not among them."""
+    """Return every setting of a session or its context that somebody set; no defaults."""
     settings: Any = spark.conf.getAll
     return dict(settings)
 
 
 def has_kafka_connector(spark: SparkSession) -> bool:
-    """Whether Spark can read and write Kafka."""
+    """Return whether Spark has the Kafka connector."""
     provider = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
     loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
     return loader.getResource(provider.replace(".", "/") + ".class") is not None
 
 
 def capacity(spark: SparkSession) -> Capacity:
-    """How many tasks Spark can run at the same time, and how many it runs now."""
+    """Return how many tasks Spark can run at once, and how many it runs now."""
     scala_context = spark.sparkContext._jsc.sc()
     profile = scala_context.resourceProfileManager().defaultResourceProfile()
     slots = int(scala_context.maxNumConcurrentTasks(profile))

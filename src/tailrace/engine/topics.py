@@ -1,4 +1,4 @@
-"""Topics, asked for through Spark's own Kafka client."""
+"""Ask brokers through Spark's own Kafka client."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from tailrace.kafka.rights import Rights
 from tailrace.kafka.topics import topic_not_visible
 
 _DEEPEST = 20
-"""How many causes of an exception are looked at."""
+"""How many causes of an exception are read."""
 
 
 def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each topic has, asked through Spark's own Kafka client.
+    """Return the number of partitions of each topic.
 
     For brokers that only the Java client can reach, such as those behind a Java key store.
 
@@ -40,7 +40,7 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
 
 
 def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, Rights]:
-    """What the user of these options may do with topics that are there, asked through Spark's own Kafka client."""
+    """Return what the user of these options may do with existing topics."""
     with _kafka_admin(spark, options) as admin:
         ask = jvm_of(spark).org.apache.kafka.clients.admin.DescribeTopicsOptions().includeAuthorizedOperations(True)
         answer = admin.describeTopics(list(topics), ask).allTopicNames().get(5, _seconds(spark))
@@ -48,7 +48,7 @@ def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: 
 
 
 def kafka_group_rights(spark: SparkSession, options: Mapping[str, str], group: str) -> Rights:
-    """What the user of these options may do with a consumer group, asked through Spark's own Kafka client."""
+    """Return what the user of these options may do with a consumer group."""
     with _kafka_admin(spark, options) as admin:
         kinds = jvm_of(spark).org.apache.kafka.clients.admin
         ask = kinds.DescribeConsumerGroupsOptions().includeAuthorizedOperations(True)
@@ -66,7 +66,7 @@ def _rights(operations: Any) -> Rights:
 def create_kafka_topic(
     spark: SparkSession, options: Mapping[str, str], topic: str, *, validate_only: bool = False
 ) -> bool:
-    """Make a topic through Spark's own Kafka client; return False where it is there already.
+    """Create a topic; return False if it exists.
 
     Raises:
         BrokerUnreachable: It did not answer.
@@ -86,7 +86,7 @@ def create_kafka_topic(
 
 @contextlib.contextmanager
 def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
-    """Spark's own Kafka client for questions about topics; what it refuses is an error about the broker."""
+    """Yield Spark's Kafka admin client; its errors become errors about the broker."""
     jvm = jvm_of(spark)
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
@@ -105,7 +105,7 @@ def _seconds(spark: SparkSession) -> Any:
 
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
-    """The error for a broker that gave Spark's Kafka client no answer; options hold secrets, so none is repeated."""
+    """Return the error for a broker that does not answer; it names no options, which may hold secrets."""
     said = _said(failed)
     reason = said.strip().splitlines()[0]
     if "UnknownTopicOrPartition" in said:
@@ -114,7 +114,7 @@ def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
 
 
 def _said(failed: Exception) -> str:
-    """What a Java exception and its causes say, a line each."""
+    """Return the messages of a Java exception and its causes, a line each."""
     cause = getattr(failed, "java_exception", None)
     lines: list[str] = []
     while cause is not None and len(lines) < _DEEPEST:

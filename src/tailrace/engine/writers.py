@@ -1,4 +1,4 @@
-"""Writers: what they were told, and the same on another session."""
+"""Read the settings of a writer, and move it to another session."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from tailrace.plan.streams import WriterSettings
 
 
 def writer_frame(writer: DataStreamWriter) -> DataFrame:
-    """The DataFrame that a writer writes."""
+    """Return the DataFrame that a writer writes."""
     frame: DataFrame = writer._df
     return frame
 
 
 def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int, once: bool) -> DataStreamWriter:
-    """The writer with the trigger of a mode. PySpark's type stubs do not know the real-time one yet."""
+    """Return the writer with the trigger of a mode. PySpark's type stubs lack the real-time one."""
     if once and not realtime:
         return writer.trigger(availableNow=True)
     trigger: Any = writer.trigger
@@ -28,7 +28,7 @@ def with_trigger(writer: DataStreamWriter, *, realtime: bool, interval_ms: int, 
 
 
 def writer_settings(writer: DataStreamWriter) -> WriterSettings:
-    """What a writer was told so far. Spark keeps it in private fields and offers no other way to ask."""
+    """Return a writer's settings. Spark keeps them in private fields, without an accessor."""
     writes = writer._jwrite
     options = private_field(writes, "extraOptions")
     pairs = {str(pair._1()).lower(): str(pair._2()) for pair in elements(options.toSeq())}
@@ -36,13 +36,13 @@ def writer_settings(writer: DataStreamWriter) -> WriterSettings:
 
 
 def frame_on(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The same query on another session."""
+    """Return the same query on another session."""
     plan = frame._jdf.queryExecution().logical()
     return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(classic_of(spark), plan), spark)
 
 
 def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
-    """The same writer for the same query on another session, so that settings there stay with this query."""
+    """Return the same writer on another session, so that the session's settings affect only this query."""
     jvm = jvm_of(spark)
     copy = frame_on(writer_frame(writer), spark).writeStream
     for each in writer._jwrite.getClass().getDeclaredFields():
@@ -54,7 +54,7 @@ def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter
 
 
 def save(writer: DataFrameWriter) -> str | None:
-    """Write a batch; return everything Spark says about why that failed, or None where nothing went wrong."""
+    """Write a batch; return Spark's error text, or None if it succeeded."""
     try:
         writer.save()
     except (PySparkException, Py4JError) as failed:

@@ -1,4 +1,4 @@
-"""A project's folder: its name, and the files that it begins with."""
+"""Create a project's folder: its name and its first files."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.errors import OptionRefused
 
-# Under other names in the package: as what they are, our own tools would run and check them.
+# Stored under other names: otherwise the repository's own tools would run and check them.
 FILES = {
     "pipeline.py": "pipeline.py.txt",
     "test_pipeline.py": "test_pipeline.py.txt",
@@ -16,13 +16,13 @@ FILES = {
     ".gitignore": "gitignore.txt",
 }
 LONGEST_NAME = 100
-"""The topic for dead letters is named after the pipeline, and a topic's name has 249 characters at most."""
+"""The dead-letter topic is named after the pipeline, and a topic's name has at most 249 characters."""
 _NAME_IN_TEMPLATE = "@name@"
 
 
 @dataclass(frozen=True)
 class Project:
-    """A project as it was made."""
+    """A new project."""
 
     folder: Path
     pipeline: str
