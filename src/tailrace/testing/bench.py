@@ -1,4 +1,4 @@
-"""The private broker and the Spark session under a process's tests."""
+"""The private broker and the Spark session of a test process."""
 
 import atexit
 import functools
@@ -23,14 +23,14 @@ from tailrace.testing.rows import Record, encoded
 
 SOURCE_PARTITIONS = 2
 SINK_PARTITIONS = 1
-"""One, so that what comes out has one order."""
+"""One, so that the output has one order."""
 _SLOTS = 32
 """More than any test needs: a slot without a task costs nothing."""
 _SEND_TIMEOUT_S = 30.0
 
 
 class Bench:
-    """Topics that stay for the whole process: each run begins where the one before ended."""
+    """Topics that live as long as the process; each run starts where the last one ended."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -38,39 +38,39 @@ class Bench:
 
     @property
     def spark(self) -> SparkSession:
-        """The running session, or one of our own."""
+        """The running session, or a new one."""
         if has_context():
             return session()
         return session("tailrace-testing", master=f"local[{_SLOTS}]", conf={"spark.ui.enabled": "false"})
 
     def make_topics(self, names: Iterable[str], partitions: int) -> None:
-        """Make those that are not there yet."""
+        """Create the topics that are missing."""
         existing = list_topics(self.config)
         for name in names:
             if name not in existing:
                 create_topic(self.config, name, partitions)
 
     def folder(self) -> Path:
-        """A new folder, for a checkpoint."""
+        """Return a new folder for a checkpoint."""
         return self.broker.scratch / secrets.token_hex(6)
 
     def from_here(self, pipeline: Pipeline) -> Pipeline:
-        """The pipeline with sources that begin where their topics end now."""
+        """Return the pipeline with sources that start at the current end of their topics."""
         return replace(pipeline, source=tuple(self._from_here(source) for source in pipeline.sources))
 
     def ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
-        """Where topics end now."""
+        """Return the current ends of topics."""
         counts = list_topics(self.config)
         return log_ends(self.config, {topic: counts[topic] for topic in topics})
 
     def topics_of(self, source: KafkaSource) -> list[str]:
-        """The topics that a source reads, of those that are there."""
+        """Return the existing topics that a source reads."""
         if source.pattern is None:
             return list(source.topic_names)
         return list(matching(list_topics(self.config), source.pattern))
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send records, those without a partition to each in turn."""
+        """Send records; those without a partition go to the partitions in turn."""
         producer = Producer(dict(self.config))
         # A topic that another pipeline writes to has one partition.
         partitions = list_topics(self.config)
@@ -91,7 +91,7 @@ class Bench:
             raise MeasurementFailed("the test's private broker did not take all records", why=why)
 
     def read(self, topic: str, since: dict[int, int], until: dict[int, int]) -> list[OutputRecord]:
-        """The records of a topic between two ends, partition by partition."""
+        """Return the records of a topic between two ends, by partition."""
         found: list[OutputRecord] = []
         consumer = Consumer({**self.config, "group.id": "tailrace-testing", "enable.auto.commit": False})
         try:
@@ -112,7 +112,7 @@ class Bench:
         return found
 
     def offsets(self, source: KafkaSource) -> dict[str, dict[str, int]]:
-        """Where a source's topics end now, in the words of Spark's Kafka source."""
+        """Return the current ends of a source's topics, as options of Spark's Kafka source."""
         return {
             topic: {str(partition): end for partition, end in partitions.items()}
             for topic, partitions in self.ends(self.topics_of(source)).items()
@@ -123,14 +123,14 @@ class Bench:
 
 
 def without_security(options: Mapping[str, str]) -> dict[str, str]:
-    """Options without those for logging in and for encryption: the private broker has neither."""
+    """Return the options without login and encryption: the private broker has neither."""
     private = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
     return {key: value for key, value in options.items() if not key.lower().startswith(private)}
 
 
 @functools.cache
 def shared_bench() -> Bench:
-    """The bench of this process, started at the first call."""
+    """Return the bench of this process; the first call starts it."""
     broker = temporary_broker(lambda _: None)
     bench = Bench(broker)
     atexit.register(_end, bench)

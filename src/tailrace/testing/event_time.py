@@ -1,4 +1,4 @@
-"""Moments for tests."""
+"""Timestamps for tests."""
 
 from datetime import UTC, date, datetime, time
 
@@ -6,7 +6,7 @@ DAY = date(2026, 1, 1)
 
 
 def at(moment: str) -> datetime:
-    """A moment of one and the same day, in UTC: ``at("12:00:30")``, ``at("12:00:30.250")``.
+    """Return a time on a fixed day, in UTC: ``at("12:00:30")``, ``at("12:00:30.250")``.
 
     In a row it becomes text that Spark reads as a timestamp; in ``Record(timestamp=...)`` it is Kafka's own.
     """

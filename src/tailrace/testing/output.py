@@ -28,11 +28,11 @@ class OutputRecord:
 
     @property
     def row(self) -> Any:
-        """The value read as JSON."""
+        """The value parsed as JSON."""
         return None if self.value is None else json.loads(self.value)
 
     def header(self, name: str) -> bytes | None:
-        """The last header of a name: where a record passes several pipelines, the last one's counts."""
+        """Return the last header of a name: if a record passed several pipelines, the last one counts."""
         return next((value for each, value in reversed(self.headers) if each == name), None)
 
     @property
@@ -51,20 +51,20 @@ class OutputRecord:
 
 @dataclass(frozen=True)
 class Output:
-    """Everything that came out of one run, in the order in which it was written to each topic."""
+    """Everything that one run wrote, in the order of each topic."""
 
     records: Sequence[OutputRecord]
     dead_letters: Sequence[OutputRecord]
     malformed: Mapping[str, int]
-    """Records that could not be read, by reason."""
+    """Malformed records by reason."""
 
     @property
     def rows(self) -> list[Any]:
-        """The values of all records, read as JSON."""
+        """The values of all records, parsed as JSON."""
         return [record.row for record in self.records]
 
     def last(self, *by: str) -> dict[Any, Any]:
-        """The last row of each value of the columns ``by``: what a stateful pipeline has in the end.
+        """Return the last row for each value of the columns ``by``: the final state of a stateful pipeline.
 
         A pipeline with state writes a row for every change, and how many there are depends on the mode.
         """
@@ -78,5 +78,5 @@ class Output:
 
 
 def _hashable(value: Any) -> Any:
-    """A value as a dictionary's key; what is nested, such as a window, as JSON."""
+    """Return a value as a dictionary key; nested values, such as a window, as JSON."""
     return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value

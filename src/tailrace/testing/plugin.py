@@ -1,4 +1,4 @@
-"""What pytest finds by itself once Tailrace is installed."""
+"""The pytest plugin, found by pytest once Tailrace is installed."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tailrace.testing.rows import MODES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For a quicker look while a pipeline is written: fewer modes."""
+    """Add ``--tailrace-mode``, which runs fewer modes for faster tests."""
     parser.getgroup("tailrace").addoption(
         "--tailrace-mode",
         action="append",
@@ -16,12 +16,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Once for each mode."""
+    """Run the test once for each mode."""
     if "every_mode" in metafunc.fixturenames:
         metafunc.parametrize("every_mode", metafunc.config.getoption("tailrace_mode") or MODES, indirect=True)
 
 
 @pytest.fixture
 def every_mode(request: pytest.FixtureRequest) -> str:
-    """Runs a test three times: in batch, in micro-batches and in real time; ``--tailrace-mode`` chooses."""
+    """Run a test in batch, micro-batch and real time; ``--tailrace-mode`` chooses among them."""
     return str(request.param)

@@ -1,4 +1,4 @@
-"""What a test puts into a pipeline."""
+"""The input of a pipeline under test."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class _Checkpoint:
 
 
 CHECKPOINT: Final = _Checkpoint()
-"""Among the rows: everything before it is processed and saved before what follows is sent.
+"""Between rows: the rows before it are processed and saved before the rows after it are sent.
 
 The watermark moves there, in both modes. Spark drops late records by the watermark that the batch before left: in
 real time a late record is dropped only after two checkpoints, in micro-batches after one. A batch has no such
@@ -28,7 +28,7 @@ moments and takes all rows at once.
 
 @dataclass(frozen=True)
 class Record:
-    """A Kafka record in full, where a row's value alone is not enough.
+    """A whole Kafka record, for tests that need more than a value.
 
     Attributes:
         value: A dictionary becomes JSON, text becomes UTF-8, bytes and None stay as they are.
@@ -51,7 +51,7 @@ Row = Mapping[str, Any] | str | bytes | Record | _Checkpoint
 
 
 def steps(pipeline: Pipeline, rows: Sequence[Row]) -> list[list[Record]]:
-    """The rows as records with a topic each, parted where a checkpoint is to be made."""
+    """Return the rows as records with topics, split at each checkpoint."""
     parted: list[list[Record]] = [[]]
     for row in rows:
         if isinstance(row, _Checkpoint):
@@ -62,7 +62,7 @@ def steps(pipeline: Pipeline, rows: Sequence[Row]) -> list[list[Record]]:
 
 
 def encoded(value: Mapping[str, Any] | str | bytes | None) -> bytes | None:
-    """A value as the bytes that Kafka carries."""
+    """Return a value as Kafka's bytes."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, Mapping):

@@ -15,10 +15,10 @@ from tailrace.testing.output import Output
 from tailrace.testing.rows import MODES, Record, Row, steps
 
 _SHORTEST_MS = "1000"
-"""Between two checkpoints in real time; Spark's own minimum of 5 s would make every test wait for it."""
+"""The checkpoint interval in real time: with Spark's minimum of 5 s every test would wait."""
 _CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": _SHORTEST_MS}
 _PATIENCE = {"kafka.max.block.ms": "5000"}
-"""A row for a topic that is not there is an error after 5 s instead of a minute."""
+"""A row for a missing topic is an error after 5 s instead of a minute."""
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
 def require_equal_modes(
     pipeline: Pipeline, rows: Sequence[Row], *, by: Sequence[str] = (), topics: Sequence[str] = ()
 ) -> Output:
-    """Run a pipeline in every mode and see that the results are equal; return those of the batch.
+    """Run a pipeline in every mode, require equal results, and return those of the batch.
 
     Args:
         pipeline: The pipeline.
@@ -94,7 +94,7 @@ def require_equal_modes(
 
 
 def _comparable(output: Output, by: Sequence[str]) -> Counter[str]:
-    """The results as text that can be counted; where they went is a part of them."""
+    """Return the results as countable text; the topic is part of each."""
     if by:
         return Counter(json.dumps(row, sort_keys=True) for row in output.last(*by).values())
     return Counter(json.dumps([record.topic, record.row], sort_keys=True) for record in output.records)
