@@ -35,7 +35,7 @@ def _errors() -> str:
             rows.append(f"| `{each.code}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
     head = (
         "# Errors\n\nEvery error says what happened, why, and the way out. Catch it by its class "
-        "(`tailrace.errors`), find it in a log by its code. The last figure is the exit code of `tailrace`.\n\n"
+        "(`tailrace.errors`), find it in a log by its code. The column `exit` is the exit code of `tailrace`.\n\n"
         "| code | class | exit | meaning |\n|---|---|---|---|\n"
     )
     return NOTICE + head + "\n".join(sorted(rows)) + "\n"
@@ -43,8 +43,8 @@ def _errors() -> str:
 
 def _checks() -> str:
     head = (
-        "# Checks\n\nWhat `tailrace check` looks for. Each finding has a code, the line of yours that it is about, "
-        "why, and the way out.\n"
+        "# Checks\n\nWhat `tailrace check` looks for. Each finding has a code, your line of code, "
+        "the reason and a fix.\n"
     )
     return NOTICE + head + "".join(_check(each) for each in sorted(checks.ALL, key=lambda each: each.CODE))
 

@@ -118,7 +118,7 @@ def _error_line(printed: list[str]) -> str:
 
 
 _EVERY_S = 5.0
-"""Rarely, and without a search for new processes: a look at every process each second showed in the p99."""
+"""Rarely, and without a search for new processes: scanning all processes every second raised the p99."""
 
 
 class Resources:

@@ -43,7 +43,7 @@ class CheckReport:
         checkpoint: The modes that can continue its checkpoint, as a sentence; empty if it has none yet.
         python: What each of its Python functions cost in the last run; empty if it has not run yet.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
-        why_microbatch: With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch.
+        why_microbatch: With ``mode="auto"``: why it runs in micro-batch: the errors in real time.
     """
 
     name: str

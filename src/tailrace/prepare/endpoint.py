@@ -2,10 +2,10 @@
 
 librdkafka cannot read a Java key store or use Kerberos, so such brokers are asked through Spark once it runs.
 
-The rights that a query needs: Spark's driver describes topics and lists their offsets, which takes DESCRIBE; its tasks
-fetch, which takes READ and includes DESCRIBE. Its producer takes WRITE, and no cluster right since Kafka 2.8. Tasks
-assign partitions to themselves and commit nothing, so no consumer group right is needed, unless the driver fetches
-offsets the way Spark 3.0 did.
+The rights that a query needs: DESCRIBE for Spark's driver, which describes topics and lists their offsets; READ, which
+includes DESCRIBE, for the tasks, which fetch; WRITE for the producer, and no cluster right since Kafka 2.8. Tasks
+assign partitions to themselves and commit nothing, so a query needs no right to a consumer group, unless the driver
+fetches offsets like Spark 3.0.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ class Endpoint:
         """Require that existing topics may be read or written.
 
         Returns:
-            The topics for which the broker does not tell.
+            The topics whose access rights the broker does not report.
 
         Raises:
             NotAuthorized: The user may not use one of them.
@@ -123,7 +123,7 @@ class Endpoint:
         """Require that the driver may join its consumer group, if it joins one.
 
         Returns:
-            The group, if the broker does not tell.
+            The group, if the broker does not report its access rights.
 
         Raises:
             NotAuthorized: The user may not use it.

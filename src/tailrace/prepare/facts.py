@@ -33,7 +33,7 @@ def gather_facts(
         built: Its query.
         own: The query's session.
         options: The options of the run.
-        saved: What its checkpoint says.
+        saved: The content of its checkpoint.
         reachable: Whether its brokers answer; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
@@ -76,7 +76,7 @@ def gather_facts(
 
 
 def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved:
-    """Return what a checkpoint says, without changing it; without an owner it belongs to this query.
+    """Read a checkpoint without changing it. Without an owner, do not check whose it is.
 
     Raises:
         CheckpointError: It cannot be read.

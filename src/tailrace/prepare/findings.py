@@ -40,7 +40,7 @@ class Findings:
             self.errors.append(finding)
 
     def ask_broker(self, question: Callable[[], T]) -> T | None:
-        """Ask, unless a broker has refused to connect: it is not waited for again."""
+        """Ask, unless a broker was unreachable before: do not wait for it twice."""
         return None if self.unreachable else self.ask(question)
 
     @property

@@ -43,7 +43,7 @@ def load_pipeline(reference: str) -> Pipeline:
 
 @contextlib.contextmanager
 def _restored_on_failure(folder: Path) -> Iterator[None]:
-    """Undo what a failed load did to ``sys.path``, and to ``sys.modules`` with the user's modules below a folder.
+    """After a failed load, restore ``sys.path`` and remove the user's modules in a folder from ``sys.modules``.
 
     Libraries that it imported stay: many cannot be imported twice.
     """
@@ -131,7 +131,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _require_no_stdlib_name(path: Path) -> None:
-    # PYTHONPATH of the workers, and sys.path here, have the file's folder before the standard library.
+    # The file's folder comes before the standard library in the workers' PYTHONPATH and in sys.path here.
     if path.suffix == ".py" and path.stem in sys.stdlib_module_names:
         raise DefinitionError(
             f"{path} has the name of Python's module {path.stem!r}",

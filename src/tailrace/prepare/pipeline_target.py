@@ -77,7 +77,7 @@ class PipelineTarget:
 
     @property
     def owner(self) -> Owner:
-        """The pipeline, by the topics that exist, or else by those that it names."""
+        """The pipeline, identified by its existing topics; if they are unknown, by the topics that it names."""
         named = {name for source in self.pipeline.sources for name in source.topic_names}
         return Owner(self.name, self._topics.names or tuple(sorted(named)), self.pipeline.sink.in_words)
 
@@ -99,11 +99,11 @@ class PipelineTarget:
             findings.ask_broker(self._require_sources)
         findings.ask_broker(self._require_dead_letters)
         if not self._private and checkpoint.is_fresh() and self._topics.known:
-            # Later it is too late: records that do not fit go where the pipeline says.
+            # Only before the first run: later, records that do not fit the schema follow the pipeline's ``malformed``.
             findings.ask_broker(self._require_fitting_records)
 
     def sink_facts(self) -> TopicFacts:
-        """Return what the broker tells of the sink's topic; it is asked once."""
+        """Return what the broker reports about the sink's topic; it is asked once."""
         if self._sink_facts is None:
             topic = self.pipeline.sink.topic
             self._sink_facts = self._sink.facts(topic) if topic is not None else UNKNOWN_TOPIC
@@ -113,7 +113,7 @@ class PipelineTarget:
         """Create the dead-letter topic, if it is missing.
 
         Raises:
-            KafkaError: It cannot be created, or not be written to.
+            KafkaError: It cannot be created or written to.
         """
         topic = self._missing
         if topic is None:
@@ -161,7 +161,7 @@ class PipelineTarget:
         return Endpoint.of({**self.pipeline.sink.options, SERVERS: self._servers}, self._spark)
 
     def _require_sink(self) -> None:
-        """Require the sink's topic and the right to write; topics that a column names show only in the data."""
+        """Require the sink's topic and the right to write; topics that a column names are unknown yet."""
         topic = self.pipeline.sink.topic
         if topic is not None:
             self._sink.partitions([topic])

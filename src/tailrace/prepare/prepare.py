@@ -70,7 +70,7 @@ _RAISED: Mapping[str, type[TailraceError]] = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query that is planned and checked. As a context, it unlocks the checkpoint unless the query has started.
+    """A query that is planned and checked. Its context unlocks the checkpoint unless the query has started.
 
     Attributes:
         options: The options that it was planned with; ``auto`` may have become micro-batch.
@@ -232,7 +232,7 @@ class _Planning:
 
 
 def _with_enough_slots(query: Query) -> Query:
-    """Return the query in a Spark that has as many slots as it needs: Tailrace restarts its own with more."""
+    """Return the query as if Spark had enough slots: Tailrace can restart its own Spark with more."""
     if query.slots is None or not query.realtime or query.slots.required <= query.capacity.free:
         return query
     enough = Capacity(query.slots.required + query.capacity.taken, query.capacity.taken)

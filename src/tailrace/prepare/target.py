@@ -51,7 +51,7 @@ class Target(Protocol):
 
     name: str
     rights_unknown: set[str]
-    """Topics for which a broker does not tell whether this user may use them."""
+    """Topics whose access rights a broker does not report."""
 
     def refusal(self, options: RunOptions) -> OptionRefused | None:
         """Return why it cannot run with these options in their mode; None if it can."""
@@ -74,10 +74,10 @@ class Target(Protocol):
         """Return the session to clone, and whether its context may be restarted with more slots."""
 
     def look_up_by(self, spark: SparkSession, findings: Findings, checkpoint: Checkpoint) -> None:
-        """Ask the rest, which takes Spark."""
+        """Ask the brokers for everything that needs a running Spark."""
 
     def sink_facts(self) -> TopicFacts:
-        """Return what the broker tells of its sink's topic."""
+        """Return what the broker reports about its sink's topic."""
 
     def create_topics(self, announce: Announce | None) -> None:
         """Create the topics that it needs and that are missing."""

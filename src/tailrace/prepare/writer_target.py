@@ -113,7 +113,7 @@ class WriterTarget(FrameTarget):
         return Checkpoint(findings.ask(lambda: self._location(options)) or NOWHERE)
 
     def sink_facts(self) -> TopicFacts:
-        """Return what the broker tells of the sink's topic."""
+        """Return what the broker reports about the sink's topic."""
         sink = sink_endpoint(self._settings)
         return sink.facts(self._settings.options["topic"]) if sink is not None else UNKNOWN_TOPIC
 

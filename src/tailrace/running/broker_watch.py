@@ -38,7 +38,7 @@ class BrokerWatch:
         self._logged: type[KafkaError] | None = None
         """The kind of the problem that the log names; None while the brokers answer."""
         self._answered_at = time.monotonic()
-        """At first that of the start, which has asked the same brokers in the same way."""
+        """When a broker last answered; at first the query's start, which has just asked the same brokers."""
         self._thread = threading.Thread(target=self._run, name=f"broker of {name}", daemon=True)
 
     def start(self) -> None:

@@ -21,7 +21,7 @@ SETTLED_S = 0.5
 STILL_S = 30.0
 """How long a partition with unread records may stay at the same offset."""
 TASK_S = 3.0
-"""A batch is evidence against a partition only if its tasks ran this long; Spark's shortest batch lasts 5 s."""
+"""A batch counts as evidence only if all its tasks ran this long; Spark's shortest batch lasts 5 s."""
 
 
 class Place(NamedTuple):
@@ -64,7 +64,7 @@ class _Standstill:
         return _Standstill(self.offset, now if self.since is None else self.since, self.batches + 1)
 
     def is_long(self, now: float) -> bool:
-        """Whether it has lasted: a record that arrives at the end of a batch is read in the next one."""
+        """Whether it has lasted. One batch is not enough: a record that arrives at its end is read in the next one."""
         return self.batches > 1 and self.since is not None and now - self.since >= STILL_S
 
 
@@ -111,7 +111,7 @@ class Flow:
         if waiting:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since
         elif stages and not any(stage.waiting or stage.done for stage in stages):
-            # Between two batches no stage runs; at the end of one, tasks that have waited run for a moment.
+            # Not between batches, when no stage runs, and not at the end of one, when waiting tasks run for a moment.
             self._waiting_since = None
 
     def _patience_s(self, now: float) -> float:

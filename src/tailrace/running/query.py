@@ -57,7 +57,7 @@ class RunSummary:
     malformed: Mapping[str, int]
     """Malformed records by reason, in the tasks that have ended; a record that is read again counts again."""
     why_microbatch: tuple[Mapping[str, str], ...] = ()
-    """With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch."""
+    """With ``mode="auto"``: why it runs in micro-batch: the errors in real time."""
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
@@ -125,7 +125,7 @@ class RunningQuery:
 
     @property
     def why_microbatch(self) -> "Sequence[Finding]":
-        """With ``mode="auto"``: the errors in real time, because of which it runs in micro-batch."""
+        """With ``mode="auto"``: why it runs in micro-batch: the errors in real time."""
         return self.report.why_microbatch
 
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:

@@ -25,7 +25,7 @@ from tailrace.spark_session import pin_context
 def start(what: Pipeline | DataStreamWriter, options: RunOptions) -> RunningQuery:
     """Check a query and start it.
 
-    With ``once`` in real time, ``wait()`` ends the query, so call it.
+    With ``once`` in real time, call ``wait()``: it stops the query when everything is processed.
 
     Args:
         what: A :class:`Pipeline`, or a ``DataStreamWriter`` (``df.writeStream.format("kafka")...``).
@@ -75,7 +75,7 @@ def _start(prepared: Prepared) -> RunningQuery:
             running = unconfirmed.enter_context(_begin(prepared))
         pin_context()  # stopping it would stop the query
         if query.realtime and options.once:
-            # Before anything else is waited for: it must see the start of the batch in which the run ends.
+            # Before any wait: it must see the start of the batch in which the run ends.
             running.watch = engine.BatchWatch(running.query)
         confirm(running)
         if query.realtime:
@@ -95,7 +95,7 @@ def _begin(prepared: Prepared) -> RunningQuery:
     writer = _configured(built.writer, built.name, prepared)
     for counts in built.watched:
         counts.watch()
-    lease = prepared.lease.pop_all()  # from here on the query may run, whatever Python hears of it
+    lease = prepared.lease.pop_all()  # from here on the query may run, even if start() raises
     try:
         started = writer.start()
     except PySparkException as refused:

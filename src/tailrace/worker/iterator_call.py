@@ -21,7 +21,7 @@ class IteratorCall(ABC):
         """Whether the function has returned."""
 
     def send(self, batch: Any) -> list[Any]:
-        """Pass in the next batch, or None after the last one; return the output until it asks for another.
+        """Pass in the next batch, or None after the last; return what the function yields until it asks for another.
 
         An exception of the function is raised here.
         """

@@ -138,7 +138,7 @@ def _numpy_dtype(arrow_type: "pa.DataType") -> Any:
 
 
 def are_valid_strings(values: Iterable[Any]) -> bool:
-    """Return whether all values are strings or None, and UTF-8 can encode them: not with half of a surrogate pair."""
+    """Return whether all values are strings or None, and can be encoded as UTF-8 (no lone surrogates)."""
     try:
         return all(each is None or (type(each) is str and (each.isascii() or each.encode())) for each in values)
     except UnicodeEncodeError:

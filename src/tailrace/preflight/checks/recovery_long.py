@@ -1,7 +1,7 @@
 """A crash repeats many records.
 
 Problem:
-    ``--checkpoint-every 1h`` although results may not come twice: after a crash or a stop, the query processes
+    ``--checkpoint-every 1h`` when results must not be repeated: after a crash or a stop, the query processes
     everything since the last checkpoint again.
 
 Do this instead:

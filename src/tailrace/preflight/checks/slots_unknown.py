@@ -1,8 +1,8 @@
 """Tailrace cannot count the tasks.
 
 Problem:
-    A pattern of topics at a broker that only Spark can reach, as behind a Java key store: nobody knows before the start
-    how many tasks there will be, and with too few slots Spark never reads some partitions.
+    The source has a topic pattern, and only Spark can reach the broker, for example with a Java key store. Tailrace
+    cannot know the number of tasks before the start, and with too few slots Spark never reads some partitions.
 
 Do this instead:
     Name the topics; or check yourself that there are as many slots as partitions and shuffle tasks.

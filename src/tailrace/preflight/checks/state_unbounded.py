@@ -6,7 +6,7 @@ Problem:
 
 Do this instead:
     Use a watermark, and a window or the event time among the keys: ``.withWatermark("time", "10 minutes")`` and
-    ``groupBy(F.window("time", "5 minutes"), "card")``. Without them only if the keys are few and known. For a join, use
+    ``groupBy(F.window("time", "5 minutes"), "card")``. Leave them out only if there are few keys. For a join, use
     watermarks on both sides and a time range in the condition.
 """
 
