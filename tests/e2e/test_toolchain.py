@@ -87,7 +87,7 @@ def test_a_jar_that_the_registry_does_not_have_is_named(tmp_path: Path) -> None:
     cache = JarCache(tmp_path / "jars", (absent,))
     with pytest.raises(JarMissing, match=absent.coordinate) as missing:
         cache.ensure(ensure_java(print), ["broker"], announce=print, progress=print)
-    assert missing.value.why == "Maven Central does not have it."
+    assert missing.value.why == "Maven Central does not have it"
 
 
 def test_a_fetch_that_is_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path) -> None:
