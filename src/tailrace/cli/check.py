@@ -1,6 +1,7 @@
 """``tailrace check``: will it run, how many slots, what to change."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan"}
 
 
+def _reports_failure(command: Callable[..., None]) -> Callable[..., None]:
+    """Report what keeps a check from an answer, options included; with ``--json`` also as data."""
+
+    @functools.wraps(command)
+    def reporting(*, json: bool, **given: object) -> None:
+        try:
+            command(json=json, **given)
+        except TailraceError as failed:
+            print_error(failed)
+            if json:
+                print_json({"ok": None, "error": {"code": failed.code, "what": failed.what, "why": failed.why}})
+            raise typer.Exit(2) from failed
+
+    return reporting
+
+
+@_reports_failure
 @takes_run_options
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
@@ -33,16 +51,10 @@ def check(
     from tailrace.prepare.loader import load_pipeline
     from tailrace.spark_session import prelaunch_jvm
 
-    try:
-        prelaunch_jvm(options.conf, options.master)
-        pipeline = load_pipeline(file)
-        with console().status(f"Checking {pipeline.name} ..."):
-            report = check_query(pipeline, options, say)
-    except TailraceError as failed:
-        print_error(failed)
-        if json:
-            print_json({"ok": None, "error": {"code": failed.code, "what": failed.what, "why": failed.why}})
-        raise typer.Exit(2) from failed
+    prelaunch_jvm(options.conf, options.master)
+    pipeline = load_pipeline(file)
+    with console().status(f"Checking {pipeline.name} ..."):
+        report = check_query(pipeline, options, say)
     if json:
         print_json(report.as_json())
     else:

@@ -97,3 +97,12 @@ def test_a_machine_that_lacks_something_cannot_check(capsys: Capture, monkeypatc
     monkeypatch.setattr("tailrace.prepare.check.check_query", fail)
     assert _run(["check", "cli_check.py"]) == 2
     assert "no Java was found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--checkpoint-every", "soon"], ["--conf", "oops"], ["--python-timeout", "0s"]])
+def test_options_that_cannot_be_used_are_data_too(capsys: Capture, wrong: list[str]) -> None:
+    assert _run(["check", "cli_check.py", "--json", *wrong]) == 2
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert answer["ok"] is None
+    assert answer["error"]["what"] in shown.err
