@@ -47,24 +47,35 @@ def read_counts(output: str) -> dict[str, int]:
     return {outcome.replace("errors", "error"): int(count) for count, outcome in pairs}
 
 
+def run_captured(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in the checkout without input; return its exit code and everything that it printed.
+
+    Raises:
+        TimeoutExpired: It did not end in time.
+    """
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
+
+
 def run_pytest(python: Path, targets: Sequence[str], environment: Mapping[str, str]) -> PytestRun:
     """Run the tests below ``targets`` with ``python`` and ``environment`` on top of this process's own."""
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-q", *targets]
     inherited = {name: value for name, value in os.environ.items() if name not in _LEAKING}
     started = time.monotonic()
     try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=inherited | dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = run_captured(command, _TIMEOUT_S, inherited | dict(environment))
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
         return PytestRun(124, {}, time.monotonic() - started, f"{output}\nno result within {_TIMEOUT_S:g} s")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from .pytest_run import ROOT
+from .pytest_run import run_captured
 
 _TIMEOUT_S = 900.0
 
@@ -18,17 +18,7 @@ def run_step(step: str, command: Sequence[str], failure: type[Exception]) -> Non
         failure: The error to raise if the command fails or does not finish in time.
     """
     try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = run_captured(command, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise failure(f"{step} did not finish within {_TIMEOUT_S:g} s") from error
     if done.returncode != 0:

@@ -1,6 +1,7 @@
 """Gather the facts about a built query: everything that the checks look at."""
 
 import time
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
@@ -8,6 +9,7 @@ from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
 from tailrace.errors import CheckpointError
 from tailrace.plan.slots import Capacity, Slots, count_slots
+from tailrace.plan.streams import StreamRead
 from tailrace.preflight.query import Query, Saved
 from tailrace.prepare.endpoint import UNKNOWN_TOPIC
 from tailrace.prepare.options import RunOptions
@@ -24,7 +26,8 @@ def gather_facts(
     options: RunOptions,
     saved: Saved | None,
     *,
-    reachable: bool = True,
+    reads: Sequence[StreamRead],
+    reachable: bool,
 ) -> Query:
     """Return everything that a check may ask about a query.
 
@@ -34,10 +37,10 @@ def gather_facts(
         own: The query's session.
         options: The options of the run.
         saved: The content of its checkpoint.
+        reads: Its streaming sources.
         reachable: Whether its brokers answer; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
-    reads = tuple(engine.stream_reads(built.frame))
     partitions = target.partitions
     examined = engine.examine(
         built.frame,
@@ -62,7 +65,7 @@ def gather_facts(
         calls=examined.calls,
         pivots=examined.pivots,
         runs_in_microbatch=examined.microbatch,
-        reads=reads,
+        reads=tuple(reads),
         slots=slots,
         capacity=_capacity(own, slots) if options.realtime else engine.capacity(own),
         master=own.sparkContext.master or "",

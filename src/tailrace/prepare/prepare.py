@@ -218,7 +218,7 @@ class _Planning:
             self.target.rights_unknown |= self.findings.ask_broker(lambda: require_groups(reads, own)) or set()
             reachable = not self.findings.unreachable
             facts = self.findings.ask(
-                lambda: gather_facts(self.target, built, own, options, self.saved, reachable=reachable)
+                lambda: gather_facts(self.target, built, own, options, self.saved, reads=reads, reachable=reachable)
             )
             if facts is not None:
                 return facts

@@ -55,12 +55,12 @@ def start_query(
         announce: Receives one line for each step that takes long or creates something.
         private: Whether the topics belong to a test; see `PipelineTarget`.
     """
+    target = target_of(what, options, private=private)
     if isinstance(what, DataFrame):
         raise DefinitionError(
             "a DataFrame cannot be started: it has no sink",
             fix='pass a tr.Pipeline or a DataStreamWriter: df.writeStream.format("kafka")...',
         )
-    target = target_of(what, options, private=private)
     with prepare(target, options, dry_run=False, announce=announce) as prepared:
         prepared.require_ok()
         return _start(prepared)

@@ -172,6 +172,9 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
         (["rates", "--ladder", "0,10"], "--ladder 0,10 is not a list of numbers", "use whole numbers: --ladder"),
         (["engines", "--works", "sort"], "--works sort is not known", "use one or more of: stateless"),
         (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
+        (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
+        (["study"], "no study is named", "tailrace bench study NAME"),
+        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
     ],
 )
 def test_what_cannot_be_done_is_2_before_anything_begins(
@@ -283,23 +286,6 @@ def test_options_after_a_studys_name_take_the_place_of_its_own(capsys: Capture, 
 def test_a_void_named_study_is_1(fake: FakeBench) -> None:
     fake.spoilt = "realtime"
     assert _run(["bench", "study", "article"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what", "fix"),
-    [
-        (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
-        (["study"], "no study is named", "tailrace bench study NAME"),
-        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
-    ],
-)
-def test_a_study_that_cannot_be_run_is_2(
-    capsys: Capture, fake: FakeBench, arguments: list[str], what: str, fix: str
-) -> None:
-    lines = refused(capsys, *arguments)
-    assert lines[0] == f"error: {what} [OPTION_REFUSED]"
-    assert lines[-1].startswith(f"fix: {fix}")
-    assert fake.study is None
 
 
 @pytest.mark.parametrize(

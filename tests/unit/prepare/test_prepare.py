@@ -92,7 +92,7 @@ class FakeTarget:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def facts(target: Any, _built: object, own: Any, options: RunOptions, saved: Any, *, reachable: bool) -> Query:
+    def facts(target: Any, _built: object, own: Any, options: RunOptions, saved: Any, **_: object) -> Query:
         plan = Operator("RealTimeStreamScan", None, ())
         refusals = (REFUSED,) if options.planned_mode in target.refused_in else ()
         slots = Slots((target.slots_needed,))
