@@ -300,6 +300,12 @@ class CheckpointOutgrown(CheckpointError):
     code = "CHECKPOINT_OUTGROWN"
 
 
+class CheckpointTimeout(CheckpointError):
+    """A checkpoint on request was not written in time."""
+
+    code = "CHECKPOINT_TIMEOUT"
+
+
 class QueryRefused(TailraceError):
     """Spark will not run this query in this mode."""
 

@@ -7,16 +7,15 @@ import json
 import os
 import secrets
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from conftest import Kafka, wait_until
+from load import Load
 from pyspark import cloudpickle
 from python_kinds import KINDS, doubling
 
@@ -38,34 +37,6 @@ def twice(value: int) -> int:
     return value * 2
 
 
-class Load:
-    """Sends numbered records to both partitions of a topic until it is stopped."""
-
-    def __init__(self, kafka: Kafka, topic: str) -> None:
-        self._kafka = kafka
-        self._topic = topic
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-        self.sent = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _send(self) -> None:
-        producer = Producer({**self._kafka.config, "linger.ms": 0})
-        while not self._ended.wait(0.02):
-            for _ in range(10):
-                producer.produce(self._topic, json.dumps({"a": self.sent}).encode(), partition=self.sent % 2)
-                self.sent += 1
-            producer.poll(0)
-        assert producer.flush(20) == 0
-
-
 @pytest.mark.parametrize("kind", KINDS if RESTARTS > 2 else ["pandas"])
 def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) -> None:
     source, sink = kafka.topic("in", 2), kafka.topic("out", 2)
@@ -80,7 +51,7 @@ def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) 
     starts: list[dict[int, int]] = []
     ends: list[dict[int, int]] = []
     boundaries = 0
-    with Load(kafka, source) as load:
+    with Load(kafka, [source]) as load:
         for number in range(RESTARTS + 1):
             starts.append(saved(place, source))
             with tr.start(here, bootstrap_servers=kafka.bootstrap_servers, **options) as running:

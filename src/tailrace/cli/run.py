@@ -60,23 +60,35 @@ def _say_started(pipeline: Pipeline, options: RunOptions, running: "RunningQuery
         say(f"lineage: {running.lost_lineage}")
     if running.mode is Mode.REALTIME:
         slots = f"{running.slots.formula} task {_slots(running.slots.required)}; " if running.slots else ""
-        say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint}")
+        say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint_location}")
     else:
-        say(f"progress is saved with every batch in {running.checkpoint}")
+        say(f"progress is saved with every batch in {running.checkpoint_location}")
     say("It ends when what is there now has been processed." if options.once else "Ctrl-C stops it.")
 
 
 def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None:
     ended = "done" if done else "stopped"
     saved = f"{counted(summary.batches, 'checkpoint')} with {counted(summary.input_rows, 'record')}"
-    say(f"{ended} after {summary.seconds:g} s: {saved}")
+    say(
+        f"{ended} after {summary.seconds:g} s: {saved}"
+        + ("" if summary.repeats else "; the next start repeats nothing")
+    )
     if summary.malformed:
         say(_malformed(pipeline, summary.malformed))
     for name, cost in summary.python.items():
         say(f"python: {name}: {cost_in_words(asdict(cost))}")
+    if summary.repeats:
+        say(f"{summary.repeats}: {_repeated(summary)}")
+
+
+def _repeated(summary: "RunSummary") -> str:
+    """Say what the next start processes again."""
+    if summary.mode == Mode.MICROBATCH:
+        return "the next start processes that batch again"
     if summary.uncommitted_rows:
         again = counted(summary.uncommitted_rows, "record")
-        say(f"{again} since the last checkpoint will be processed again at the next start")
+        return f"the next start processes {again} since the last checkpoint again"
+    return "no record was read since the last checkpoint"
 
 
 def _slots(number: int) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engine.gateway import jvm_of, running_jvm, tailrace_of
@@ -38,25 +38,80 @@ class BatchTimes:
         self._times.close()
 
 
-class BatchWatch:
-    """Follows the batches of a query, and can end the query after one."""
+class RunControl:
+    """Ends the batches of a query on request, and the query between two batches."""
 
     def __init__(self, query: StreamingQuery) -> None:
-        spark = SparkSession.builder.getOrCreate()
-        self._watch = tailrace_of(spark).BatchWatch(spark.sparkContext._jsc.sc(), query._jsq)
-        self._watch.open()
+        self._query = query
+        self._control = _kafka().RunControl.of(query._jsq)
 
-    def end_after(self, completed: int) -> bool:
-        """End the query after the batch that follows ``completed``; return False if that batch has not begun."""
-        return bool(self._watch.endAfter(completed))
+    def stop(self) -> None:
+        """End the query after its running batch: in real time that batch ends now, in micro-batch it is finished."""
+        self._control.stop()
 
     def has_ended(self) -> bool:
-        """Return whether the query has ended; Spark calls it inactive earlier."""
-        return bool(self._watch.hasEnded())
+        """Return whether the query has ended; Spark reports it as inactive before its last commit."""
+        return bool(self._control.hasEnded())
+
+    def is_idle(self) -> bool:
+        """Return whether the query waits for its next trigger, so that stopping it interrupts no batch."""
+        return bool(self._control.isIdle())
+
+    def has_ended_retries(self) -> bool:
+        """Return whether a task failed and its retry was ended, so that its records will be read again."""
+        return int(self._control.endedRetries()) > 0
+
+    def end_batch(self) -> None:
+        """End the running batch, or else the next one."""
+        self._control.endBatch()
+
+    def last_ended(self) -> int | None:
+        """Return the last batch that was ended on request; None while the request waits for the next batch."""
+        batch = int(self._control.lastEnded())
+        return batch if batch >= 0 else None
+
+    def is_committed(self, batch: int) -> bool:
+        """Return whether a batch is in the checkpoint."""
+        return bool(self._control.isCommitted(batch))
+
+    def latest_logged(self) -> tuple[int | None, int | None]:
+        """Return the latest batch whose offsets, and the latest whose commit are in the checkpoint."""
+        offsets, commit = (int(batch) for batch in self._control.latestLogged())
+        return (offsets if offsets >= 0 else None, commit if commit >= 0 else None)
+
+    def pause_ms(self, batch: int) -> float | None:
+        """Return how long no record was read after a batch; None until all tasks of the next batch read."""
+        pause = float(self._control.pauseMs(batch))
+        return pause if pause >= 0 else None
 
     def close(self) -> None:
-        """Stop listening to the query."""
-        self._watch.close()
+        """Forget a query that has ended."""
+        _kafka().RunControl.close(self._query._jsq)
+
+
+def control_sources(frame: DataFrame, *, bounded: bool) -> DataFrame:
+    """Return the same rows, read from Kafka by streams whose batches can end on request.
+
+    Args:
+        frame: The rows of a query.
+        bounded: Whether the query ends, in real time, when it has read what is in the topics at its start.
+    """
+    control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
+    return DataFrame(control.control(frame._jdf, bounded), frame.sparkSession)
+
+
+def uncontrolled(frame: DataFrame) -> str:
+    """Return why the batches of a query cannot end on request; empty if they can."""
+    control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
+    unsupported = str(control.unsupported())
+    if unsupported:
+        return unsupported
+    return "" if int(control.controllable(frame._jdf)) else "it reads no Kafka topic"
+
+
+def _kafka() -> Any:
+    """Return the engine's Scala package for Kafka."""
+    return running_jvm().org.apache.spark.sql.kafka010.tailrace
 
 
 def failure_text(query: StreamingQuery) -> str | None:

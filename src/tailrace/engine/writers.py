@@ -41,10 +41,10 @@ def frame_on(frame: DataFrame, spark: SparkSession) -> DataFrame:
     return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(classic_of(spark), plan), spark)
 
 
-def writer_on(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
-    """Return the same writer on another session, so that the session's settings affect only this query."""
-    jvm = jvm_of(spark)
-    copy = frame_on(writer_frame(writer), spark).writeStream
+def writer_of(writer: DataStreamWriter, frame: DataFrame) -> DataStreamWriter:
+    """Return a writer of another DataFrame with the same settings."""
+    jvm = jvm_of(frame.sparkSession)
+    copy = frame.writeStream
     for each in writer._jwrite.getClass().getDeclaredFields():
         if each.getName() == "ds" or jvm.java.lang.reflect.Modifier.isStatic(each.getModifiers()):
             continue

@@ -71,6 +71,8 @@ class Query:
         sink_replicas: The number of brokers with a copy of each result; 0 if unknown.
         saved: Its checkpoint.
         rights_unknown: The topics and groups for which the broker does not report this user's rights.
+        bounded: Whether it ends when it has read what is in the topics at its start.
+        uncontrolled: Why its batches cannot end on request; empty if they can.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Query:
     sink_replicas: int = 0
     saved: Saved | None = None
     rights_unknown: tuple[str, ...] = ()
+    bounded: bool = False
+    uncontrolled: str = ""
 
     @property
     def realtime(self) -> bool:

@@ -75,6 +75,8 @@ def gather_facts(
         sink_replicas=sink_facts.replicas,
         saved=saved,
         rights_unknown=tuple(sorted(target.rights_unknown)),
+        bounded=options.once,
+        uncontrolled=built.uncontrolled,
     )
 
 

@@ -51,8 +51,7 @@ class RunOptions:
     checkpoint_every: str | None = field(
         default=None,
         metadata=_help(
-            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m; if once is "
-            "set, as often as Spark allows.",
+            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m.",
             "DURATION",
         ),
     )
@@ -82,6 +81,14 @@ class RunOptions:
         default="stop",
         metadata=_help("Real time: if a partition is no longer read, stop with an error or log a warning."),
     )
+    stop_timeout: str = field(
+        default="10s",
+        metadata=_help(
+            "How long a stop may take to finish the records that were read and save them. After that, or with 0s, it "
+            "stops at once, and the next start processes them again.",
+            "DURATION",
+        ),
+    )
     python_timeout: str = field(
         default="2m",
         metadata=_help("How long one call of a Python function may take before its worker is replaced.", "DURATION"),
@@ -92,6 +99,7 @@ class RunOptions:
         _require_choice("starved", self.starved, get_args(StarvedAction))
         object.__setattr__(self, "conf", dict(self.conf or {}))
         parse_duration_ms(self.trigger_every, "--trigger-every")
+        parse_duration_ms(self.stop_timeout, "--stop-timeout")
         if self.python_timeout_ms <= 0:
             raise OptionRefused("--python-timeout 0 would end every worker at once", fix="--python-timeout 2m")
         if self.checkpoint_every is not None:
@@ -122,10 +130,13 @@ class RunOptions:
     def interval_ms(self) -> int:
         """The trigger's interval: between checkpoints in real time, between batch starts in micro-batch."""
         if self.realtime:
-            if self.once and self.checkpoint_every is None:
-                return self._shortest_ms
             return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
         return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    @property
+    def stop_timeout_s(self) -> float:
+        """How long a stop may take to save what was read."""
+        return parse_duration_ms(self.stop_timeout, "--stop-timeout") / 1000
 
     @property
     def python_timeout_ms(self) -> int:

@@ -18,7 +18,6 @@ from tailrace.kafka.failures import user_of
 from tailrace.kafka.rights import WRITE
 from tailrace.kafka.topics import TopicFacts, first_missing_partitions
 from tailrace.pipeline import KafkaSource, Pipeline
-from tailrace.plan.bound import Bound
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
@@ -52,16 +51,6 @@ class PipelineTarget:
         self._spark: SparkSession | None = None
         self._missing: str | None = None
         """The dead-letter topic, if it has to be created."""
-
-    def refusal(self, options: RunOptions) -> OptionRefused | None:
-        """Refuse a bounded run in real time if only Spark can connect: nobody can tell where the topics end."""
-        if not (options.once and options.realtime) or all(each.config is not None for each in self._sources):
-            return None
-        return OptionRefused(
-            f"pipeline {self.name!r} cannot run once in real time",
-            why="with a Java key store only Spark can connect, so Tailrace cannot ask where the topics end",
-            fix="--mode microbatch",
-        )
 
     def look_up(self, options: RunOptions, findings: Findings) -> None:
         """Ask for the topics of sink and sources; the JVM starts meanwhile."""
@@ -142,12 +131,6 @@ class PipelineTarget:
         writer = frame.rows.writeStream.format("kafka").options(**sink.options).options(**sink.destination)
         writer = writer.option(SERVERS, self._servers).outputMode("update")
         return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs)
-
-    def bound(self) -> Bound:
-        """Return the end of a bounded run: where its topics end now."""
-        known = zip(self._sources, self._topics.known, strict=True)
-        ends = [endpoint.ends(topics.partitions) for endpoint, topics in known]
-        return Bound([each for each in ends if each is not None], self._private)
 
     @property
     def _sources(self) -> list[Endpoint]:

@@ -30,7 +30,6 @@ from tailrace.errors import (
     TlsFailed,
 )
 from tailrace.pipeline import Pipeline
-from tailrace.plan.bound import Bound
 from tailrace.plan.slots import Capacity, cores_for
 from tailrace.preflight.checks import (
     broker_unreachable,
@@ -46,7 +45,7 @@ from tailrace.preflight.query import Query, Saved
 from tailrace.preflight.report import CheckReport
 from tailrace.preflight.run_checks import run_checks
 from tailrace.prepare.facts import gather_facts, read_checkpoint
-from tailrace.prepare.findings import Findings, as_finding
+from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.pipeline_target import PipelineTarget
 from tailrace.prepare.query_session import query_session, refuse_connect, restarted
@@ -78,7 +77,6 @@ class Prepared:
         report: What the checks say.
         checkpoint: Its checkpoint, locked unless this is a dry run.
         built: The query itself; None if it could not be built.
-        end: Where a bounded run in real time ends.
         lease: Unlocks the checkpoint.
     """
 
@@ -87,7 +85,6 @@ class Prepared:
     report: CheckReport
     checkpoint: Checkpoint
     built: BuiltQuery | None
-    end: Bound | None
     lease: ExitStack
 
     def require_ok(self) -> None:
@@ -154,12 +151,6 @@ def prepare(target: Target, options: RunOptions, *, dry_run: bool, announce: Ann
         TailraceError: It cannot be prepared; a dry run raises this only if Spark or the options cannot be used.
     """
     findings = Findings(collect=dry_run)
-    refusal = target.refusal(options)
-    if refusal is not None and options.auto:
-        prepared = prepare(target, options.in_microbatch(), dry_run=dry_run, announce=announce)
-        return replace(prepared, report=replace(prepared.report, why_microbatch=(as_finding(refusal),)))
-    if refusal is not None:
-        findings.refuse(refusal)
     target.look_up(options, findings)
     checkpoint = target.checkpoint(options, findings)
     with ExitStack() as lease:
@@ -198,7 +189,8 @@ class _Planning:
             restartable: Whether Spark may be restarted with more slots.
         """
         own = query_session(spark, options, self.checkpoint, self.target.partitions)
-        built = self.findings.ask(lambda: self.target.build(own, options))
+        bounded = options.once and options.realtime
+        built = self.findings.ask(lambda: self.target.build(own, options).controlled(bounded=bounded))
         query = self._facts(built, own, options)
         fitting = _with_enough_slots(query) if restartable else query
         report = run_checks(fitting, self.findings.errors)
@@ -208,9 +200,7 @@ class _Planning:
             return replace(prepared, report=replace(prepared.report, why_microbatch=reasons))
         if fitting is not query and report.ok and query.slots is not None and not self.dry_run:
             return self.plan(restarted(spark, query.slots), options, restartable=False)
-        # Before the start: a bounded run ends with what is there now.
-        end = self.target.bound() if options.once and options.realtime and report.ok and not self.dry_run else None
-        return Prepared(options, fitting, report, self.checkpoint, built, end, ExitStack())
+        return Prepared(options, fitting, report, self.checkpoint, built, ExitStack())
 
     def _facts(self, built: BuiltQuery | None, own: SparkSession, options: RunOptions) -> Query:
         if built is not None:

@@ -1,7 +1,7 @@
 """What can be prepared: a pipeline, a ``DataStreamWriter``, or a streaming DataFrame."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,9 +9,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
-from tailrace.errors import OptionRefused
 from tailrace.kafka.topics import TopicFacts
-from tailrace.plan.bound import Bound
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
 
@@ -30,6 +28,7 @@ class BuiltQuery:
         lost_lineage: What its outputs do not say about a record's origin, in words; empty if nothing is lost.
         costs: The costs of its Python functions, if the engine runs them.
         microbatch_output: Its output mode in micro-batch.
+        uncontrolled: Why its batches cannot end on request; empty if they can.
     """
 
     name: str
@@ -39,11 +38,25 @@ class BuiltQuery:
     lost_lineage: str = ""
     costs: engine.FunctionCosts | None = None
     microbatch_output: str = "update"
+    uncontrolled: str = ""
 
     @property
     def watched(self) -> tuple[engine.RecordCounts | engine.FunctionCosts, ...]:
         """Every counter that listens while the query runs."""
         return (*self.counts, *([self.costs] if self.costs is not None else []))
+
+    def controlled(self, *, bounded: bool) -> "BuiltQuery":
+        """Return the same query with batches that can end on request, if its sources allow that.
+
+        Args:
+            bounded: Whether it ends, in real time, when it has read what is in the topics at its start.
+        """
+        uncontrolled = engine.uncontrolled(self.frame)
+        if uncontrolled:
+            return replace(self, uncontrolled=uncontrolled)
+        frame = engine.control_sources(self.frame, bounded=bounded)
+        writer = engine.writer_of(self.writer, frame) if self.writer is not None else None
+        return replace(self, frame=frame, writer=writer)
 
 
 class Target(Protocol):
@@ -52,9 +65,6 @@ class Target(Protocol):
     name: str
     rights_unknown: set[str]
     """Topics whose access rights a broker does not report."""
-
-    def refusal(self, options: RunOptions) -> OptionRefused | None:
-        """Return why it cannot run with these options in their mode; None if it can."""
 
     def look_up(self, options: RunOptions, findings: Findings) -> None:
         """Ask the brokers for its topics, as far as that needs no Spark."""
@@ -84,6 +94,3 @@ class Target(Protocol):
 
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Build the query on a session of its own."""
-
-    def bound(self) -> Bound:
-        """Return the end of a bounded run: where its topics end now."""

@@ -8,7 +8,6 @@ from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.errors import DefinitionError, OptionRefused
 from tailrace.kafka.rights import WRITE
 from tailrace.kafka.topics import TopicFacts
-from tailrace.plan.bound import Bound
 from tailrace.plan.streams import WriterSettings
 from tailrace.preflight.query import STATEFUL
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
@@ -34,10 +33,6 @@ class FrameTarget:
         self.frame = frame
         self.rights_unknown: set[str] = set()
         self._topics = QueryTopics()
-
-    def refusal(self, _options: RunOptions) -> OptionRefused | None:
-        """Accept all options."""
-        return None
 
     def look_up(self, _options: RunOptions, findings: Findings) -> None:
         """Ask for the topics of its sources."""
@@ -78,10 +73,6 @@ class FrameTarget:
         install_functions(own, self.name, options)
         return BuiltQuery(self.name, engine.frame_on(self.frame, own))
 
-    def bound(self) -> Bound:
-        """Raise: a bounded run in real time has been refused."""
-        raise AssertionError(f"{self.name}: a bounded run in real time is for pipelines")
-
 
 class WriterTarget(FrameTarget):
     """A ``DataStreamWriter``, whatever its source and sink."""
@@ -92,16 +83,6 @@ class WriterTarget(FrameTarget):
         self._settings = engine.writer_settings(writer)
         self._given_name = self._settings.options.get("queryname")
         self.name = self._given_name or UNNAMED
-
-    def refusal(self, options: RunOptions) -> OptionRefused | None:
-        """Refuse a bounded run in real time."""
-        if not (options.once and options.realtime):
-            return None
-        return OptionRefused(
-            "a DataStreamWriter cannot run once in real time",
-            why="Tailrace knows where to end only for a tr.Pipeline",
-            fix="write it as a tr.Pipeline" + (', or mode="microbatch"' if self._runs_in_microbatch() else ""),
-        )
 
     def look_up(self, options: RunOptions, findings: Findings) -> None:
         """Ask for the topics of its sources and its sink."""
@@ -126,8 +107,8 @@ class WriterTarget(FrameTarget):
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Move the writer and its DataFrame to a session of their own."""
         costs = install_functions(own, self.name, options)
-        moved = engine.writer_on(self._writer, own)
-        frame = engine.writer_frame(moved)
+        frame = engine.frame_on(self.frame, own)
+        moved = engine.writer_of(self._writer, frame)
         return BuiltQuery(
             self.name,
             frame,
@@ -153,10 +134,6 @@ class WriterTarget(FrameTarget):
             topic = self._settings.options["topic"]
             sink.partitions([topic])
             self.rights_unknown |= set(sink.require(WRITE, [topic]))
-
-    def _runs_in_microbatch(self) -> bool:
-        settings = self._settings
-        return engine.examine(self.frame, output_mode=settings.output_mode, sink=settings).microbatch
 
 
 def sink_endpoint(settings: WriterSettings | None, spark: SparkSession | None = None) -> Endpoint | None:

@@ -31,6 +31,8 @@ def _await_tasks(running: RunningQuery) -> None:
     while not engine.has_running_tasks(running.query):
         if not running.is_active:
             running.raise_if_failed()
+            if running.bounded:
+                return  # it had little to read
             raise QueryFailed(f"query {running.name!r} ended right after its start")
         if time.monotonic() > deadline:
             raise QueryFailed(
@@ -47,5 +49,7 @@ def _await_tasks(running: RunningQuery) -> None:
     while not running.has_functions_loaded() and time.monotonic() < deadline:
         if not running.is_active:
             running.raise_if_failed()
+            if running.bounded:
+                return
             raise QueryFailed(f"query {running.name!r} ended while its Python functions were loading")
         time.sleep(0.02)

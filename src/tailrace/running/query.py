@@ -15,7 +15,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.checkpoint import Checkpoint
 from tailrace.conditions.failures import translate_failure
 from tailrace.engine import (
-    BatchWatch,
     FunctionCost,
     FunctionCosts,
     RecordCounts,
@@ -24,18 +23,19 @@ from tailrace.engine import (
     has_tasks_at_work,
     malformed_in_all,
 )
-from tailrace.errors import QueryFailed, TailraceError
+from tailrace.errors import QueryFailed, QueryRefused, TailraceError
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.running.broker_watch import BrokerWatch
+from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
+from tailrace.running.saving import SavedCheckpoint, Saving
 from tailrace.running.visible_records import VisibleRecords
 
 if TYPE_CHECKING:
-    from tailrace.plan.bound import Bound
     from tailrace.preflight.finding import Finding
 
 _LOOK_EVERY_S = 0.2
@@ -65,6 +65,8 @@ class RunSummary:
 
     Known once the query has stopped; 0 for a ``DataStreamWriter``, whose records are not counted.
     """
+    repeats: str = ""
+    """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
 
 def jvm_ended(name: str) -> QueryFailed:
@@ -89,6 +91,7 @@ class RunningQuery:
         report: CheckReport,
         counts: Sequence[RecordCounts] = (),
         costs: FunctionCosts | None = None,
+        ending: Ending,
     ) -> None:
         self.query = query
         """PySpark's own handle, for everything else."""
@@ -102,9 +105,10 @@ class RunningQuery:
         """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
         self.sink_topic = ""
         """The topic that it writes to; empty if each row names one."""
-        self._bound: Bound | None = None
-        self.watch: BatchWatch | None = None
-        """Knows which batch runs, for a bounded run."""
+        self._ending = ending
+        self._saving = Saving(name, ending.control, mode) if ending.control is not None else None
+        self.bounded = False
+        """Whether it ends by itself when it has read what was in its topics at the start."""
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
         self._costs = costs
@@ -112,7 +116,6 @@ class RunningQuery:
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
         self._last_read = 0
-        self._ending: BatchWatch | None = None
         self._failure: TailraceError | None = None
         self._failure_raised = False
         self._started_at = time.monotonic()
@@ -152,7 +155,7 @@ class RunningQuery:
         return self._costs is None or self._costs.are_loaded(self.query)
 
     @property
-    def checkpoint(self) -> str:
+    def checkpoint_location(self) -> str:
         """The folder in which its progress is saved."""
         return self._checkpoint.location
 
@@ -160,10 +163,6 @@ class RunningQuery:
     def is_active(self) -> bool:
         """Whether it runs."""
         return bool(self.query.isActive)
-
-    def end_at(self, bound: "Bound") -> None:
-        """End it after the first checkpoint at or past the bound; ``wait`` does so."""
-        self._bound = bound
 
     def wait(self, timeout_s: float | None = None, stop: threading.Event | None = None) -> bool:
         """Wait until the query ends, ``stop`` is set, or the timeout passes; return whether it ended.
@@ -180,28 +179,49 @@ class RunningQuery:
         self.raise_if_failed()
         return True
 
-    def _end_if_done(self) -> None:
-        """End a bounded run at the first checkpoint that has everything in it."""
-        if self._bound is None or self._latest is None or not self._bound.is_reached(self._latest):
-            return
-        if self._bound.alone:
-            self.query.stop()
-            self._bound = None
-        elif self.watch is not None and self.watch.end_after(int(self._latest["batchId"])):
-            # The next batch has begun and may have read new records: its progress must be saved, too.
-            self._ending = self.watch
-            self._bound = None
-
     def _still_runs(self) -> bool:
-        """Note its progress and return whether it runs; end a bounded run that is done."""
+        """Note its progress and return whether it runs. Spark calls a query inactive before its last commit."""
         try:
+            ended = self._ending.has_ended()
             self._note_progress()
-            if not self.is_active and (self._ending is None or self._ending.has_ended()):
-                return False
-            self._end_if_done()
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
-        return True
+        return not ended
+
+    def checkpoint(self, timeout_s: float = 60.0) -> SavedCheckpoint:
+        """Save its progress now and wait until that is done; records that arrive meanwhile wait for the pause.
+
+        In micro-batch, wait for the commit of the running batch; return at once if none runs.
+
+        Args:
+            timeout_s: How long to wait.
+
+        Returns:
+            The number of the batch that was saved, and how long no record was read.
+
+        Raises:
+            CheckpointTimeout: It took longer; the query runs on.
+            TailraceError: The query failed or is being stopped, or its source cannot end a batch.
+        """
+        if self._saving is None:
+            raise QueryRefused(
+                f"query {self.name!r} cannot be checkpointed on request",
+                why="Spark's own source reads its records until the checkpoint interval is over",
+                fix="use the versions of Spark and its Kafka connector that tailrace doctor shows",
+            )
+        try:
+            return self._saving.checkpoint(timeout_s, self._require_running)
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
+
+    def _require_running(self) -> None:
+        """Raise if it has failed, has ended or is being stopped."""
+        if self.is_active and not self._ending.is_requested:
+            return
+        self.raise_if_failed()
+        raise QueryFailed(
+            f"query {self.name!r} is not running", why="it has ended or is being stopped", fix="start it again"
+        )
 
     def raise_if_failed(self) -> None:
         """Raise the error that ended the query, if it failed."""
@@ -217,10 +237,14 @@ class RunningQuery:
             self._failure_raised = True
             raise failure
 
-    def stop(self) -> RunSummary:
-        """Stop the query and release its checkpoint.
+    def stop(self, timeout_s: float | None = None) -> RunSummary:
+        """Save what it has read, stop it and release its checkpoint: the next start repeats nothing.
 
-        In real time, progress since the last checkpoint is not saved: the next start processes those records again.
+        If the records that were read are not processed in time, it stops without saving them: ``repeats`` in the
+        summary says so, and the next start processes them again.
+
+        Args:
+            timeout_s: How long the records that were read may take; by default ``stop_timeout`` of the run.
 
         Raises:
             TailraceError: The query had failed, and ``wait`` has not raised that yet; or it could not be stopped, and
@@ -232,7 +256,13 @@ class RunningQuery:
             failure = self._find_failure()
             self._note_progress()
         try:
+            if failure is None:
+                self._ending.end(timeout_s)
+                failure = self._find_failure()
             self.query.stop()
+        except KeyboardInterrupt:
+            self._stop_at_once()
+            raise
         except _SPARK_FAILED as failed:
             if has_jvm_ended(failed):
                 failure = self._note_jvm_end(failed)
@@ -249,6 +279,12 @@ class RunningQuery:
             self._failure_raised = True
             raise failure
         return self.summary()
+
+    def _stop_at_once(self) -> None:
+        """Stop without saving; Ctrl-C must not leave a query without a handle."""
+        with contextlib.suppress(*_SPARK_FAILED):
+            self.query.stop()
+        self._checkpoint.release()
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""
@@ -309,11 +345,12 @@ class RunningQuery:
             round(time.monotonic() - self._started_at, 1),
             len(self._seen_batches),
             sum(self._seen_batches.values()),
-            self.checkpoint,
+            self.checkpoint_location,
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
             self.python_costs(),
             self._uncommitted_rows(),
+            self._ending.repeats,
         )
 
     def _uncommitted_rows(self) -> int:
@@ -353,8 +390,8 @@ class RunningQuery:
         for counts in watched:
             counts.settle()
             counts.close()
-        if self.watch is not None:
-            self.watch.close()
+        if self._ending.control is not None:
+            self._ending.control.close()
 
     def _note_progress(self) -> None:
         """Remember each completed batch; Spark keeps only the last hundred."""

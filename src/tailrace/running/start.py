@@ -15,6 +15,7 @@ from tailrace.prepare.prepare import Prepared, prepare, target_of
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.running.broker_watch import broker_configs
 from tailrace.running.confirm import confirm
+from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
 from tailrace.running.signals import defer_signals
 from tailrace.running.visible_records import visible_records
@@ -25,7 +26,7 @@ from tailrace.spark_session import pin_context
 def start(what: Pipeline | DataStreamWriter, options: RunOptions) -> RunningQuery:
     """Check a query and start it.
 
-    With ``once`` in real time, call ``wait()``: it stops the query when everything is processed.
+    With ``once``, the query ends when everything is processed; ``wait()`` waits for that.
 
     Args:
         what: A :class:`Pipeline`, or a ``DataStreamWriter`` (``df.writeStream.format("kafka")...``).
@@ -74,15 +75,10 @@ def _start(prepared: Prepared) -> RunningQuery:
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(prepared))
         pin_context()  # stopping it would stop the query
-        if query.realtime and options.once:
-            # Before any wait: it must see the start of the batch in which the run ends.
-            running.watch = engine.BatchWatch(running.query)
         confirm(running)
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
         running.follow_brokers(broker_configs(query.reads, query.sink))
-        if prepared.end is not None:
-            running.end_at(prepared.end)
         unconfirmed.pop_all()
     return running
 
@@ -111,6 +107,7 @@ def _begin(prepared: Prepared) -> RunningQuery:
         _stop_unknown(built)
         lease.close()
         raise
+    control = None if built.uncontrolled else engine.RunControl(started)
     running = RunningQuery(
         started,
         name=built.name,
@@ -119,8 +116,10 @@ def _begin(prepared: Prepared) -> RunningQuery:
         report=prepared.report,
         counts=built.counts,
         costs=built.costs,
+        ending=Ending(started, options.planned_mode, control, options.stop_timeout_s),
     )
     running.lost_lineage = built.lost_lineage
+    running.bounded = options.once
     if prepared.query.sink is not None:
         running.sink_topic = prepared.query.sink.options.get("topic", "")
     return running
@@ -129,9 +128,6 @@ def _begin(prepared: Prepared) -> RunningQuery:
 def _configured(writer: DataStreamWriter, name: str, prepared: Prepared) -> DataStreamWriter:
     options = prepared.options
     writer = engine.with_trigger(writer, realtime=options.realtime, interval_ms=options.interval_ms, once=options.once)
-    if options.realtime and options.once:
-        # A bounded run ends right after a checkpoint, which must be on disk by then.
-        writer = writer.option("asyncProgressTrackingEnabled", "false")
     return writer.queryName(name).option("checkpointLocation", prepared.checkpoint.location)
 
 

@@ -14,9 +14,6 @@ from tailrace.testing.bench import SINK_PARTITIONS, SOURCE_PARTITIONS, Bench, sh
 from tailrace.testing.output import Output
 from tailrace.testing.rows import MODES, Record, Row, steps
 
-_SHORTEST_MS = "1000"
-"""The checkpoint interval in real time: with Spark's minimum of 5 s every test would wait."""
-_CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": _SHORTEST_MS}
 _PATIENCE = {"kafka.max.block.ms": "5000"}
 """A row for a missing topic is an error after 5 s instead of a minute."""
 
@@ -133,9 +130,7 @@ def _run_stream(
     malformed: Counter[str] = Counter()
     for part in parts:
         bench.send(part)
-        options = RunOptions(
-            mode, bootstrap_servers=bench.broker.bootstrap_servers, checkpoint=folder, conf=_CONF, once=True
-        )
+        options = RunOptions(mode, bootstrap_servers=bench.broker.bootstrap_servers, checkpoint=folder, once=True)
         with start_query(pipeline, options, private=True) as running:
             if not running.wait(timeout_s):
                 raise TimeoutError(f"pipeline {pipeline.name!r} did not process all rows within {timeout_s:g} s")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from tailrace.preflight.checks import (
+    batch_end_unsupported,
     broker_unreachable,
     checkpoint_foreign,
     checkpoint_format,
@@ -76,6 +77,7 @@ ALL: tuple[Check, ...] = (
     state_unbounded,
     watermark_late,
     static_side_rebuilt,
+    batch_end_unsupported,
     shuffle_timer,
     shuffle_unauthenticated,
     recovery_long,

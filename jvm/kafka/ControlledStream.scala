@@ -1,0 +1,132 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import java.{util => ju}
+
+import org.apache.kafka.common.TopicPartition
+
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, PartitionOffset, ReadLimit, ReportsSourceMetrics, SupportsRealTimeMode, SupportsTriggerAvailableNow}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaSourceOffset, KafkaSourcePartitionOffset}
+
+/**
+ * The connector's stream, whose batches can end on request.
+ *
+ * Offsets, options and micro-batches are the connector's, and so are the checkpoints. In real time its tasks read with
+ * [[RealTimeReader]]: the connector's own reader waits for records until the batch's time is up, whatever happens.
+ *
+ * @param control the control of the query's run; None if the stream is only planned
+ * @param bounded whether a real-time query reads only what is in the topics when it starts
+ */
+class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl], bounded: Boolean)
+    extends MicroBatchStream
+    with SupportsRealTimeMode
+    with SupportsTriggerAvailableNow
+    with ReportsSourceMetrics {
+  private var isRealTime = false
+
+  /** Where a bounded run ends: the ends of the topics at its first batch. */
+  private var bound: Option[Map[TopicPartition, Long]] = None
+
+  control.foreach(_.register(this))
+
+  override def prepareForRealTimeMode(): Unit = {
+    isRealTime = true
+    inner.prepareForRealTimeMode()
+  }
+
+  override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
+    control.foreach(_.stopBetweenBatches())
+    val latest = inner.latestOffset(start, limit)
+    if (isRealTime && bounded && bound.isEmpty) {
+      bound = Some(Option(latest).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty))
+    }
+    latest
+  }
+
+  /** Plan a batch in real time. */
+  override def planInputPartitions(start: Offset): Array[InputPartition] = {
+    val tasks = inner.planInputPartitions(start).map {
+      case partition: KafkaBatchInputPartition => realTimePartition(partition)
+      case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
+    }
+    control.foreach(_.planned(tasks.length))
+    tasks.asInstanceOf[Array[InputPartition]]
+  }
+
+  private def realTimePartition(partition: KafkaBatchInputPartition): RealTimePartition = {
+    val topicPartition = partition.offsetRange.topicPartition
+    val from = partition.offsetRange.fromOffset
+    // A bounded run reads nothing from a partition that was added after its start.
+    val until = bound.map(_.getOrElse(topicPartition, from)).getOrElse(Long.MaxValue)
+    RealTimePartition(
+      topicPartition,
+      from,
+      until,
+      partition.executorKafkaParams,
+      partition.failOnDataLoss,
+      partition.includeHeaders,
+      control.map(_.run).getOrElse(""))
+  }
+
+  override def mergeOffsets(offsets: Array[PartitionOffset]): Offset = {
+    val positions = offsets.collect { case RealTimeOffset(topicPartition, position) => topicPartition -> position }.toMap
+    val merged = inner.mergeOffsets(positions.map { case (topicPartition, position) =>
+      KafkaSourcePartitionOffset(topicPartition, position): PartitionOffset
+    }.toArray)
+    val isDone = bound.exists(_.forall { case (topicPartition, end) => positions.get(topicPartition).exists(_ >= end) })
+    control.foreach(_.merged(this, isDone))
+    merged
+  }
+
+  override def createReaderFactory(): PartitionReaderFactory =
+    new ControlledReaderFactory(inner.createReaderFactory())
+
+  /** After a stop nobody needs the lag, and a broker that is away would delay the end by a minute. */
+  override def metrics(consumed: ju.Optional[Offset]): ju.Map[String, String] =
+    if (control.exists(_.isStopping)) ju.Collections.emptyMap() else inner.metrics(consumed)
+
+  override def latestOffset(): Offset = inner.latestOffset()
+  override def reportLatestOffset(): Offset = inner.reportLatestOffset()
+  override def getDefaultReadLimit: ReadLimit = inner.getDefaultReadLimit
+  override def prepareForTriggerAvailableNow(): Unit = inner.prepareForTriggerAvailableNow()
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
+    inner.planInputPartitions(start, end)
+  override def initialOffset(): Offset = inner.initialOffset()
+  override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
+  override def commit(end: Offset): Unit = inner.commit(end)
+  override def stop(): Unit = inner.stop()
+  override def toString: String = inner.toString
+}
+
+object ControlledStream {
+
+  /** What the connector's stream offers. */
+  type Kafka = MicroBatchStream with SupportsRealTimeMode with SupportsTriggerAvailableNow with ReportsSourceMetrics
+}
+
+/** Reads real-time partitions with Tailrace's reader and all others with the connector's. */
+class ControlledReaderFactory(inner: PartitionReaderFactory) extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = partition match {
+    case realTime: RealTimePartition => new RealTimeReader(realTime)
+    case other => inner.createReader(other)
+  }
+}
+
+/**
+ * What one task of a real-time batch reads.
+ *
+ * @param until where to end even if the batch does not
+ * @param run the run of the query
+ */
+case class RealTimePartition(
+    topicPartition: TopicPartition,
+    from: Long,
+    until: Long,
+    consumer: ju.Map[String, Object],
+    failOnDataLoss: Boolean,
+    includeHeaders: Boolean,
+    run: String) extends InputPartition
+
+/** Where a real-time task has ended: the offset of the next record. */
+case class RealTimeOffset(topicPartition: TopicPartition, position: Long) extends PartitionOffset

@@ -1,0 +1,212 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicReference
+
+import scala.collection.mutable
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SparkContext
+import org.apache.spark.rpc.RpcEndpointRef
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, State, StreamExecution, StreamingQueryWrapper, TERMINATED}
+import org.apache.spark.sql.streaming.StreamingQuery
+
+/**
+ * The driver's control over one run of a query: it ends a real-time batch early, and the query between two batches.
+ *
+ * A batch is open from the moment when its tasks are planned until their end offsets are merged. Both happen in the thread of
+ * the query, which also ends the query itself: if another thread did, Spark could cancel a batch that has just begun.
+ */
+final class RunControl private (execution: StreamExecution) {
+  import RunControl._
+
+  val run: String = execution.runId.toString
+  private val streams = mutable.Set.empty[ControlledStream]
+  private val streamsDone = mutable.Set.empty[ControlledStream]
+  private val executors = mutable.Set.empty[RpcEndpointRef]
+  private val batches = mutable.LinkedHashMap.empty[Long, OpenBatch]
+  private var open: Option[Long] = None
+
+  /** Real-time batches up to this one end as soon as possible. */
+  private var endedThrough = -1L
+  private var isEndPending = false
+  private var retriesEnded = 0
+  @volatile private var stopping = false
+
+  // ---- requests, from any thread
+
+  /** End the open batch, or else the next one. */
+  def endBatch(): Unit = synchronized {
+    open match {
+      case Some(batch) => end(batch)
+      case None => isEndPending = true
+    }
+  }
+
+  /** The last batch that was ended on request; -1 while the request waits for the next batch. */
+  def lastEnded: Long = synchronized(if (isEndPending) -1L else endedThrough)
+
+  /** End the query after the open batch, or at once if none is open. A micro-batch is finished. */
+  def stop(): Unit = synchronized {
+    stopping = true
+    open.foreach(end)
+  }
+
+  def isStopping: Boolean = stopping
+
+  /** Whether the query waits for its next trigger, so that an interrupt ends no batch. Call it after [[stop]]. */
+  def isIdle: Boolean = execution.status.message == WaitsForTrigger
+
+  def hasEnded: Boolean = !execution.queryExecutionThread.isAlive
+
+  /** Whether a batch's offsets and its commit are in the checkpoint. */
+  def isCommitted(batch: Long): Boolean = {
+    val commits = new Path(execution.resolvedCheckpointRoot, "commits")
+    files.exists(new Path(commits, batch.toString))
+  }
+
+  /** The latest batch in the checkpoint's logs of offsets and of commits; -1 if there is none. */
+  def latestLogged: Array[Long] = Array("offsets", "commits").map { log =>
+    val folder = new Path(execution.resolvedCheckpointRoot, log)
+    if (files.exists(folder)) files.list(folder).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L) else -1L
+  }
+
+  private lazy val files = CheckpointFileManager.create(
+    new Path(execution.resolvedCheckpointRoot), execution.sparkSession.sessionState.newHadoopConf())
+
+  /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
+  def pauseMs(batch: Long): Double = synchronized {
+    val times = for {
+      ended <- batches.get(batch)
+      began <- batches.get(batch + 1)
+      if ended.firstClosedNs > 0 && began.allOpenNs > 0
+    } yield (began.allOpenNs - ended.firstClosedNs) / 1e6
+    times.getOrElse(-1.0)
+  }
+
+  // ---- what happens to the batches, from the thread of the query
+
+  private[tailrace] def register(stream: ControlledStream): Unit = synchronized(streams += stream)
+
+  /** End the query before its next batch, if that was requested. */
+  private[tailrace] def stopBetweenBatches(): Unit = if (stopping) {
+    terminate()
+    throw new InterruptedException(s"query ${execution.name} was stopped on request") // Spark takes it as its own stop
+  }
+
+  /** Open the batch whose tasks are being planned; a query with several sources plans several times. */
+  private[tailrace] def planned(tasks: Int): Unit = currentBatch.foreach { batch =>
+    synchronized {
+      open = Some(batch)
+      batches.getOrElseUpdate(batch, new OpenBatch).planned += tasks
+      if (batches.size > KeptBatches) batches.remove(batches.head._1)
+      if (isEndPending || stopping) end(batch)
+    }
+  }
+
+  /** Close the open batch: its end offsets are known, and its commit follows. */
+  private[tailrace] def merged(stream: ControlledStream, isDone: Boolean): Unit = synchronized {
+    open = None
+    if (isDone) streamsDone += stream
+    if (stopping || streamsDone == streams) terminate()
+  }
+
+  private def terminate(): Unit = stateOf(execution).set(TERMINATED)
+
+  private def end(batch: Long): Unit = {
+    isEndPending = false
+    if (batch > endedThrough) {
+      endedThrough = batch
+      OpenReaders.end(run, batch)
+      executors.foreach(_.send(EndBatch(run, batch)))
+    }
+  }
+
+  // ---- what happens to the readers
+
+  /** Note that a reader of a batch begins; return whether the batch has been ended already. */
+  private[tailrace] def readerOpened(batch: Long, isRetry: Boolean, executor: Option[RpcEndpointRef]): Boolean = synchronized {
+    executors ++= executor
+    batches.get(batch).foreach(_.opened())
+    val isEnded = batch <= endedThrough
+    if (isEnded && isRetry) retriesEnded += 1
+    isEnded
+  }
+
+  /**
+   * The number of tasks that failed and whose retry was ended before it read anything. The next batch, or the next start,
+   * reads their records again.
+   */
+  def endedRetries: Int = synchronized(retriesEnded)
+
+  private[tailrace] def readerClosed(batch: Long): Unit = synchronized(batches.get(batch).foreach(_.closed()))
+
+  private[tailrace] def executorLost(executor: RpcEndpointRef => Boolean): Unit =
+    synchronized(executors.filterInPlace(!executor(_)))
+}
+
+object RunControl {
+  private val KeptBatches = 100
+  private val WaitsForTrigger = "Waiting for next trigger"
+
+  private val runs = new ConcurrentHashMap[String, RunControl]()
+
+  /** The readers of a batch. */
+  private final class OpenBatch {
+    var planned = 0
+    private var open = 0
+    var firstClosedNs = 0L
+    var allOpenNs = 0L
+
+    def opened(): Unit = {
+      open += 1
+      if (open == planned) allOpenNs = System.nanoTime()
+    }
+
+    def closed(): Unit = if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
+  }
+
+  /** The control of a query's run; the first call creates it. */
+  def of(query: StreamingQuery): RunControl = query match {
+    case wrapper: StreamingQueryWrapper => of(wrapper.streamingQuery)
+    case other => throw new IllegalArgumentException(s"not a query of this process: ${other.getClass.getName}")
+  }
+
+  private def of(execution: StreamExecution): RunControl =
+    runs.computeIfAbsent(execution.runId.toString, _ => new RunControl(execution))
+
+  private[tailrace] def find(run: String): Option[RunControl] = Option(runs.get(run))
+
+  private[tailrace] def all: Iterable[RunControl] = {
+    import scala.jdk.CollectionConverters._
+    runs.values.asScala
+  }
+
+  /** Forget a run that has ended. */
+  def close(query: StreamingQuery): Unit = runs.remove(query.runId.toString)
+
+  /** The control of the run to which the current thread belongs; None if it is not the thread of a query. */
+  private[tailrace] def current(): Option[RunControl] = for {
+    context <- SparkContext.getActive
+    id <- Option(context.getLocalProperty(StreamExecution.QUERY_ID_KEY))
+    session <- SparkSession.getActiveSession
+    execution <- Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id)))
+    if execution.queryExecutionThread eq Thread.currentThread()
+  } yield {
+    RunChannel.listen(context)
+    of(execution)
+  }
+
+  private def currentBatch: Option[Long] =
+    SparkContext.getActive.flatMap(context => Option(context.getLocalProperty(MicroBatchExecution.BATCH_ID_KEY))).map(_.toLong)
+
+  private[tailrace] def stateOf(execution: StreamExecution): AtomicReference[State] = {
+    val field = classOf[StreamExecution].getDeclaredField("state")
+    field.setAccessible(true)
+    field.get(execution).asInstanceOf[AtomicReference[State]]
+  }
+}

@@ -1,0 +1,54 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.SPARK_VERSION
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+import org.apache.spark.sql.classic.Dataset
+import org.apache.spark.sql.connector.catalog.{SupportsRead, Table}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.kafka010.KafkaSourceProvider
+
+/** The one place where the controlled source enters a query. */
+object SourceControl {
+  private val KafkaTable = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
+  private val SparkVersions = Seq("4.3.")
+  private val ConnectorVersions = Seq("4.2.", "4.3.")
+
+  /** Return the same rows, read by streams whose batches can end on request. */
+  def control(frame: DataFrame, bounded: Boolean): DataFrame = {
+    val rows = frame.asInstanceOf[Dataset[_]]
+    Dataset.ofRows(
+      rows.sparkSession,
+      rows.queryExecution.analyzed.transform {
+        case relation @ StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) =>
+          relation.copy(table = ControlledTable(table, bounded))
+      })
+  }
+
+  /** How many of a query's sources would be controlled. */
+  def controllable(frame: DataFrame): Int =
+    frame.asInstanceOf[Dataset[_]].queryExecution.analyzed.collect {
+      case StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) => table
+    }.size
+
+  /** Why the versions of Spark and connector cannot be controlled; empty if they can. */
+  def unsupported: String =
+    if (!SparkVersions.exists(SPARK_VERSION.startsWith)) s"Spark $SPARK_VERSION is not one of ${in(SparkVersions)}"
+    else if (!ConnectorVersions.exists(connectorVersion.startsWith)) {
+      s"the Kafka connector $connectorVersion is not one of ${in(ConnectorVersions)}"
+    } else {
+      try {
+        classOf[StreamExecution].getDeclaredField("state").setAccessible(true)
+        ""
+      } catch { case NonFatal(missing) => s"this Spark has no access to a query's state: ${missing.getMessage}" }
+    }
+
+  private def connectorVersion: String =
+    Option(classOf[KafkaSourceProvider].getPackage.getImplementationVersion).getOrElse("of an unknown version")
+
+  private def in(versions: Seq[String]): String = versions.map(_ + "x").mkString(" and ")
+
+  private def isKafka(table: Table): Boolean = table.getClass.getName == KafkaTable
+}

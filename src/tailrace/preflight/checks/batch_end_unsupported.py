@@ -1,0 +1,37 @@
+"""The batches of the query cannot end on request.
+
+Problem:
+    Tailrace ends a real-time batch early to stop exactly, to end a bounded run and to checkpoint on request. That needs
+    versions of Spark and its Kafka connector that this release knows. With other versions Spark's own source reads the
+    topics: a stop discards the work since the last checkpoint, and the next start processes those records again.
+
+Do this instead:
+    Use the versions of the lock file: ``tailrace doctor`` shows them. In micro-batch a bounded run needs no such source.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.preflight.finding import Finding, error, warning
+from tailrace.preflight.query import Query
+
+CODE = "BATCH_END_UNSUPPORTED"
+
+
+def check(query: Query) -> Iterator[Finding]:
+    """Refuse a bounded run, and warn about stops, if the source is Spark's own."""
+    if not query.realtime or not query.uncontrolled:
+        return
+    if query.bounded:
+        yield error(
+            CODE,
+            "a run with once cannot end in real time",
+            why=query.uncontrolled,
+            fix=query.or_microbatch("use the versions that tailrace doctor shows"),
+        )
+    else:
+        yield warning(
+            CODE,
+            "a stop repeats the records since the last checkpoint",
+            why=query.uncontrolled,
+            fix="use the versions that tailrace doctor shows",
+        )

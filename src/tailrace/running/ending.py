@@ -1,0 +1,68 @@
+"""End a running query so that its last batch is saved."""
+
+import time
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.engine import RunControl
+from tailrace.pipeline import Mode
+
+_LOOK_EVERY_S = 0.02
+
+
+class Ending:
+    """Ends a query after its running batch is saved.
+
+    Args:
+        query: The query.
+        mode: Its mode.
+        control: Its control; None if Spark's own source reads its records.
+        timeout_s: How long the records that were read may take.
+    """
+
+    def __init__(self, query: StreamingQuery, mode: Mode, control: RunControl | None, timeout_s: float) -> None:
+        self.control = control
+        self.is_requested = False
+        """Whether the query is being ended, or has been."""
+        self.repeats = ""
+        """Why the next start processes records again; empty if the last batch is saved."""
+        self._query = query
+        self._mode = mode
+        self._timeout_s = timeout_s
+
+    def has_ended(self) -> bool:
+        """Return whether the query has ended; Spark calls it inactive before its last commit."""
+        return self.control.has_ended() if self.control is not None else not self._query.isActive
+
+    def end(self, timeout_s: float | None) -> None:
+        """Save what was read and end the query, if that succeeds in time; the first call counts.
+
+        In real time the running batch ends at once; a micro-batch is finished. A query that fails meanwhile has ended,
+        too. If the time runs out, the query still runs.
+        """
+        if self.is_requested or not self._query.isActive:
+            return
+        self.is_requested = True
+        self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
+
+    def _end(self, timeout_s: float) -> str:
+        if self.control is None:
+            return "Spark's own source reads its records, which cannot end a batch" if self._realtime else ""
+        if timeout_s <= 0:
+            return "a stop timeout of 0 leaves no time to save"
+        deadline = time.monotonic() + timeout_s
+        self.control.stop()
+        while not self.control.has_ended():
+            if not self._realtime and self.control.is_idle():
+                self._query.stop()  # it waits for its next trigger
+                break
+            if time.monotonic() > deadline:
+                return f"its batch did not end within {timeout_s:g} s"
+            time.sleep(_LOOK_EVERY_S)
+        if self.control.has_ended_retries():
+            return "a task had failed, and its records were not read again"
+        return ""
+
+    @property
+    def _realtime(self) -> bool:
+        return self._mode is Mode.REALTIME

@@ -1,0 +1,109 @@
+"""Save the progress of a running query on request, instead of at the next checkpoint."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from tailrace.engine import RunControl
+from tailrace.errors import CheckpointTimeout
+from tailrace.pipeline import Mode
+
+_LOOK_EVERY_S = 0.005
+_PAUSE_TIMEOUT_S = 10.0
+"""How long the next batch may take to begin after a checkpoint; after that the pause is not reported."""
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint that was written on request.
+
+    Attributes:
+        number: The number of the batch in the checkpoint; None if the query has saved no batch yet and has nothing to
+            save.
+        pause_ms: How long no record was read, in real time; None if that is not known, 0 in micro-batch.
+    """
+
+    number: int | None
+    pause_ms: float | None
+
+
+class Saving:
+    """Checkpoints a query on request, one at a time; a request during another one gets its result."""
+
+    def __init__(self, name: str, control: RunControl, mode: Mode) -> None:
+        self._name = name
+        self._control = control
+        self._mode = mode
+        self._lock = threading.Lock()
+        self._current: Future[SavedCheckpoint] | None = None
+
+    def checkpoint(self, timeout_s: float, require_running: Callable[[], None]) -> SavedCheckpoint:
+        """Checkpoint the query and wait until that is saved.
+
+        Args:
+            timeout_s: How long to wait.
+            require_running: Raises if the query has failed, has ended or is being stopped.
+
+        Raises:
+            CheckpointTimeout: It took longer.
+            TailraceError: What ``require_running`` raises.
+        """
+        require_running()
+        with self._lock:
+            joined, mine = self._current, Future[SavedCheckpoint]()
+            self._current = joined or mine
+        if joined is not None:
+            try:
+                return joined.result(timeout_s)
+            except FutureTimeoutError as late:
+                raise self._late(timeout_s) from late
+        try:
+            saved = self._save(time.monotonic() + timeout_s, timeout_s, require_running)
+        except BaseException as failed:
+            mine.set_exception(failed)
+            raise
+        else:
+            mine.set_result(saved)
+            return saved
+        finally:
+            with self._lock:
+                self._current = None
+
+    def _save(self, deadline: float, timeout_s: float, require_running: Callable[[], None]) -> SavedCheckpoint:
+        def wait() -> None:
+            require_running()
+            if time.monotonic() > deadline:
+                raise self._late(timeout_s)
+            time.sleep(_LOOK_EVERY_S)
+
+        if self._mode is Mode.MICROBATCH:
+            return self._next_commit(wait)
+        self._control.end_batch()
+        while (batch := self._control.last_ended()) is None:
+            wait()
+        while not self._control.is_committed(batch):
+            wait()
+        pause_by = min(deadline, time.monotonic() + _PAUSE_TIMEOUT_S)
+        while (pause_ms := self._control.pause_ms(batch)) is None and time.monotonic() < pause_by:
+            require_running()
+            time.sleep(_LOOK_EVERY_S)
+        return SavedCheckpoint(batch, pause_ms)
+
+    def _next_commit(self, wait: Callable[[], None]) -> SavedCheckpoint:
+        """Wait for the commit of the running micro-batch, if one runs."""
+        running, saved = self._control.latest_logged()
+        if running is None or running == saved:
+            return SavedCheckpoint(saved, 0.0)
+        while not self._control.is_committed(running):
+            wait()
+        return SavedCheckpoint(running, 0.0)
+
+    def _late(self, timeout_s: float) -> CheckpointTimeout:
+        return CheckpointTimeout(
+            f"query {self._name!r} was not checkpointed within {timeout_s:g} s",
+            why="the records that were read are not processed yet, or the checkpoint cannot be written",
+            fix="call checkpoint(timeout_s=...) with more time; the query runs on",
+        )

@@ -1,0 +1,48 @@
+"""A load of numbered records, sent while a query runs, stops and starts."""
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Self
+
+from confluent_kafka import Producer
+from conftest import Kafka
+
+_EVERY_S = 0.02
+
+
+class Load:
+    """Sends numbered records to both partitions of its topics in turn until it is stopped.
+
+    Args:
+        kafka: The broker.
+        topics: Each has two partitions.
+        per_second: How many records to send.
+    """
+
+    def __init__(self, kafka: Kafka, topics: Sequence[str], per_second: int = 500) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._at_once = max(1, round(per_second * _EVERY_S))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        producer = Producer({**self._kafka.config, "linger.ms": 0})
+        while not self._ended.wait(_EVERY_S):
+            for _ in range(self._at_once):
+                topic = self._topics[self.sent % len(self._topics)]
+                partition = self.sent // len(self._topics) % 2
+                producer.produce(topic, json.dumps({"a": self.sent}).encode(), partition=partition)
+                self.sent += 1
+            producer.poll(0)
+        assert producer.flush(20) == 0
