@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from docs.generate import pages
-from tailrace.measure.catalogue import STUDIES
 from tailrace.measure.lanes import all_lanes
-from tailrace.measure.options import PROFILES
+from tailrace.measure.options import PROFILES, STUDIES
 from tailrace.measure.schedule import Shape
 from tailrace.measure.works import Work
 

@@ -150,14 +150,14 @@ def _print_lanes() -> None:
 
 def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
     """Run a study, write its files, print its table."""
-    from tailrace.measure.place import bench_place
+    from tailrace.measure.run import open_bench
     from tailrace.measure.screen import Screen
     from tailrace.measure.study import run_study
     from tailrace.report import write_report
 
     folder = out or _new_folder(study.name)
     screen_console = console()
-    with Screen(screen_console) as screen, bench_place(servers, options.partitions, screen.say) as place:
+    with Screen(screen_console) as screen, open_bench(servers, options.partitions, screen.say) as place:
         result = run_study(study, place, screen, folder)
     write_report(result, folder / "report.html")
     if as_json:
@@ -323,7 +323,7 @@ def study(
 ) -> None:
     """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
     from tailrace.errors import OptionRefused
-    from tailrace.measure.catalogue import STUDIES, study_named
+    from tailrace.measure.options import STUDIES, study_named
 
     if list_studies:
         for each in STUDIES.values():
@@ -353,7 +353,7 @@ def lineage(
     verbose: Verbose = False,
 ) -> None:
     """Measure what lineage costs: the demo's pipeline with and without it."""
-    from tailrace.demo.lineage import LineageOptions, measure_lineage
+    from tailrace.demo.feature_costs import LineageOptions, measure_lineage
 
     _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say), "lineage", out)
 
@@ -367,7 +367,7 @@ def static_table(
     verbose: Verbose = False,
 ) -> None:
     """Measure what a static table in a broadcast join costs at each checkpoint."""
-    from tailrace.measure.static_table import measure_static_tables
+    from tailrace.demo.feature_costs import measure_static_tables
 
     sizes = _whole_numbers(rows, "--rows", least=0)
     _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
@@ -431,7 +431,7 @@ def pipeline(
 
     from tailrace.errors import OptionRefused
     from tailrace.kafka.bootstrap import resolve_bootstrap_servers
-    from tailrace.measure import pipeline_study as own
+    from tailrace.measure import studies as own
     from tailrace.measure.options import options_of
 
     if (generator is None) == (replay is None):

@@ -1,20 +1,22 @@
-"""One run of a lane: fresh topics, the measurement, the audit and the verdict."""
+"""One run of a lane: the broker, fresh topics, the measurement, the audit and the verdict."""
 
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from tailrace.errors import KafkaError, TailraceError
-from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
-from tailrace.measure.audit import Audit, audit, read_stamps
-from tailrace.measure.boundaries import boundaries, read_progress
-from tailrace.measure.lane import Cell, Lane
+from tailrace.kafka.broker import temporary_broker
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics, list_topics
+from tailrace.measure.audit import Audit, audit, boundaries, read_progress, read_stamps
+from tailrace.measure.lane import Announce, Cell, Lane
 from tailrace.measure.latency import growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.measure.process import KilledOnce, LaneProcess
@@ -22,6 +24,7 @@ from tailrace.measure.traffic.probe import Arrivals, ByLineage
 from tailrace.measure.verdict import Checks, fell_behind, problems
 from tailrace.measure.works import Work
 from tailrace.report.result import Delay, Kill, LaneResult, Reason, Run
+from tailrace.toolchain import memory_dir
 
 LATER_WARMUP_S = 5.0
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
@@ -64,6 +67,29 @@ class Bench:
         folder = self.scratch / f"{name}-{secrets.token_hex(4)}"
         folder.mkdir(parents=True)
         return folder
+
+
+@contextmanager
+def open_bench(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
+    """Start a broker and stop it afterwards, or use the one that the user names.
+
+    The log of its own broker is in memory if there is room: the broker has one thread for all requests, so each of them
+    waits when one waits for the disk.
+
+    Raises:
+        BrokerUnreachable: The named broker does not answer.
+    """
+    if bootstrap_servers is None:
+        announce("Starting a Kafka broker of its own ...")
+        with memory_dir() as memory, temporary_broker(announce, memory=memory) as broker:
+            client = plain_client(broker.bootstrap_servers)
+            log = "on disk" if memory is None else "in memory"
+            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)
+        return
+    client = plain_client(bootstrap_servers)
+    list_topics(client)
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        yield Bench(bootstrap_servers, client, partitions, Path(folder))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tailrace.cli.app import _run
-from tailrace.demo.lineage import LineageOptions
-from tailrace.measure.catalogue import STUDIES
+from tailrace.demo.feature_costs import LineageOptions
+from tailrace.measure.options import STUDIES
 from tailrace.measure.run import Bench, CellPlan
 from tailrace.measure.study import Study, assemble
 from tailrace.report import render_report
@@ -63,7 +63,7 @@ class FakeBench:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     made = FakeBench()
-    monkeypatch.setattr("tailrace.measure.place.bench_place", made.place)
+    monkeypatch.setattr("tailrace.measure.run.open_bench", made.place)
     monkeypatch.setattr("tailrace.measure.study.run_study", made.run)
     monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
     return made
@@ -291,8 +291,8 @@ def test_a_void_named_study_is_1(fake: FakeBench) -> None:
 @pytest.mark.parametrize(
     ("name", "module", "function"),
     [
-        ("lineage", "tailrace.demo.lineage", "measure_lineage"),
-        ("static-table", "tailrace.measure.static_table", "measure_static_tables"),
+        ("lineage", "tailrace.demo.feature_costs", "measure_lineage"),
+        ("static-table", "tailrace.demo.feature_costs", "measure_static_tables"),
     ],
 )
 def test_a_study_without_lanes_writes_its_own_file(

@@ -1,9 +1,11 @@
 """One run of one lane, where topics, measurement and audit are made up."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,16 @@ from tailrace.measure import run as module
 from tailrace.measure.audit import Audit
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
 from tailrace.measure.process import KilledOnce, LaneProcess
-from tailrace.measure.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, failed_run, figures, run_cells
+from tailrace.measure.run import (
+    LATER_WARMUP_S,
+    Bench,
+    KillMoment,
+    by_stamps,
+    failed_run,
+    figures,
+    open_bench,
+    run_cells,
+)
 from tailrace.measure.schedule import NS_PER_S
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.works import Work
@@ -253,3 +264,48 @@ def test_figures_of_a_run_in_which_nothing_came_out() -> None:
     assert (made.mean_ms, made.percentiles) == (None, ())
     assert made.timeline is not None
     assert set(made.timeline.p50_ms) == {None}
+
+
+@pytest.mark.parametrize(("memory", "log"), [(Path("memory"), "in memory"), (None, "on disk")])
+def test_own_broker_is_stopped(memory: Path | None, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    homes: list[Path | None] = []
+
+    @contextmanager
+    def temporary_broker(_announce: Any, memory: Path | None) -> Iterator[Any]:
+        homes.append(memory)
+        yield SimpleNamespace(bootstrap_servers="127.0.0.1:5", scratch=tmp_path, pid=42)
+        notes.append("gone")
+
+    monkeypatch.setattr(module, "temporary_broker", temporary_broker)
+    monkeypatch.setattr(module, "memory_dir", lambda: nullcontext(memory))
+    said: list[str] = []
+    with open_bench(None, 4, said.append) as bench:
+        assert (bench.bootstrap_servers, bench.partitions, bench.scratch, bench.broker_pid) == (
+            "127.0.0.1:5", 4, tmp_path, 42,
+        )  # fmt: skip
+        assert bench.client["bootstrap.servers"] == "127.0.0.1:5"
+        assert (homes, bench.broker_log) == ([memory], log)
+        assert notes == []
+    assert notes == ["gone"]
+    assert said == ["Starting a Kafka broker of its own ..."]
+
+
+def test_users_broker_is_asked_first_and_the_folder_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "list_topics", asked.append)
+    with open_bench("kafka:9092", 2, lambda _: None) as bench:
+        assert bench.broker_pid is None, "somebody else's process"
+        assert bench.folder("lane").is_dir()
+        assert bench.folder("lane") != bench.folder("lane")
+    assert not bench.scratch.exists()
+    assert asked[0]["bootstrap.servers"] == "kafka:9092"
+
+
+def test_users_unreachable_broker_is_reported_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_client: Any) -> None:
+        raise BrokerUnreachable("no broker answers at kafka:9092")
+
+    monkeypatch.setattr(module, "list_topics", refuse)
+    with pytest.raises(BrokerUnreachable), open_bench("kafka:9092", 2, lambda _: None):
+        pytest.fail("nothing may begin")

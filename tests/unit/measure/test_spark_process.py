@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.measure import spark_process
-from tailrace.measure.boundaries import read_progress
+from tailrace.measure.audit import read_progress
 from tailrace.measure.lane import Cell
 from tailrace.measure.spark_process import SparkSettings, _follow, spark_command
 from tailrace.measure.works import Work

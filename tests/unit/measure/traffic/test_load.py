@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tailrace.measure.schedule import NS_PER_S, ConstantRate
-from tailrace.measure.traffic import load_worker
-from tailrace.measure.traffic.load_worker import _Sender
+from tailrace.measure.traffic import load
+from tailrace.measure.traffic.load import _Sender
 from tailrace.measure.traffic.records import Events, as_settings
 
 from .fakes import FakeOrders
@@ -51,7 +51,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_worker, "Producer", FakeProducer)
+    monkeypatch.setattr(load, "Producer", FakeProducer)
 
 
 def sender(

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace.measure.traffic import probe_worker
-from tailrace.measure.traffic.probe import origin_number, take_arrivals
-from tailrace.measure.traffic.probe_worker import _Reader
+from tailrace.measure.traffic import probe
+from tailrace.measure.traffic.probe import _Reader, origin_number, take_arrivals
 
 from .fakes import FakeOrders
 
@@ -67,8 +66,8 @@ class FakeConsumer:
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(probe_worker, "Consumer", FakeConsumer)
-    monkeypatch.setattr(probe_worker, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(probe, "Consumer", FakeConsumer)
+    monkeypatch.setattr(probe, "_REPORT_EVERY_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.demo import lanes
+from tailrace.demo import run as module
 from tailrace.demo.fraud import pipeline
-from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
+from tailrace.demo.run import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import MeasurementFailed, QueryFailed
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
 from tailrace.measure.traffic.probe import ByFields
@@ -31,9 +31,9 @@ class Scene:
         self.engine: Any = None
         self.started: Any = None
         self.stopped = False
-        monkeypatch.setattr(lanes, "create_topic", lambda _client, name, _partitions: self.topics.append(name))
-        monkeypatch.setattr(lanes, "measure", self._measure)
-        monkeypatch.setattr(lanes, "start_query", self._start)
+        monkeypatch.setattr(module, "create_topic", lambda _client, name, _partitions: self.topics.append(name))
+        monkeypatch.setattr(module, "measure", self._measure)
+        monkeypatch.setattr(module, "start_query", self._start)
 
     def _measure(
         self, _plans: list[Plan], _client: Any, topics: tuple[str, str], engine: Any, _show: Any
