@@ -331,12 +331,12 @@ def study(
         return
     if name is None:
         raise OptionRefused("no study is named", fix="tailrace bench study NAME; tailrace bench study --list shows all")
-    found = study_named(name)
+    chosen = study_named(name)
     if context.obj:
         option = f"--{next(iter(context.obj)).replace('_', '-')}"
         raise OptionRefused(f"{option} stands before the study", fix=f"put {option} after {name}")
     folder = out or _new_folder(name)
-    arguments = [*found.arguments, "--out", str(folder), *context.args]
+    arguments = [*chosen.arguments, "--out", str(folder), *context.args]
     group: Any = context.parent and context.parent.command
     with group.make_context("bench", arguments, parent=context.parent.parent if context.parent else None) as inner:
         group.invoke(inner)

@@ -103,8 +103,8 @@ def topic(
 
     config = _client(bootstrap_servers)
     for each in names:
-        made = create_topic(config, each, partitions)
-        say(f"topic {each!r} " + (f"made with {counted(partitions, 'partition')}" if made else "is there already"))
+        created = create_topic(config, each, partitions)
+        say(f"topic {each!r} " + (f"created with {counted(partitions, 'partition')}" if created else "is there already"))
 
 
 @app.command()

@@ -130,20 +130,20 @@ class _Running:
             self._query.raise_if_failed()
 
 
-def _result(seen: Measurement, plan: Plan) -> LaneResult:
+def _result(window: Measurement, plan: Plan) -> LaneResult:
     """Return the figures of a lane; raise an error if the load failed."""
-    if seen.load.failed:
+    if window.load.failed:
         raise MeasurementFailed(
-            f"{seen.load.failed} of {seen.load.sent} records could not be sent",
+            f"{window.load.failed} of {window.load.sent} records could not be sent",
             why="the broker did not accept them",
             fix="try a lower --rate",
         )
-    if seen.load.late_ms_p99 > _LATEST_MS:
+    if window.load.late_ms_p99 > _LATEST_MS:
         raise MeasurementFailed(
-            f"the load generator fell behind its plan by {seen.load.late_ms_p99:.0f} ms",
+            f"the load generator fell behind its plan by {window.load.late_ms_p99:.0f} ms",
             why=f"this machine is too busy to send {plan.flow.rate_per_s:g} events/s",
             fix="try a lower --rate",
         )
-    measured = seen.arrivals.within(seen.first, seen.end)
+    measured = window.arrivals.within(window.first, window.end)
     firsts = measured.firsts()
-    return lane_result(firsts.latency_ns, expected=seen.end - seen.first, duplicated=len(measured) - len(firsts))
+    return lane_result(firsts.latency_ns, expected=window.end - window.first, duplicated=len(measured) - len(firsts))

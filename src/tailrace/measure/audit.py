@@ -50,7 +50,7 @@ class Audit:
 
     checked: int
     wrong: int
-    strangers: int
+    foreign: int
     """Results of records that this run never sent."""
     spans_ms: dict[str, Span] | None
 
@@ -58,30 +58,33 @@ class Audit:
 def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
     """Read both topics and compare them with the plan. The windows of a run differ in their spans."""
     sent = read_appended(client, source)
-    made = read_appended(client, sink) if sink != source else sent
-    wrong = count_wrong(work, made.values, sent.numbers.tolist()) if sink != source else 0
-    strangers = count_strangers(made, sent)
-    return [Audit(len(made.values), wrong, strangers, spans(sent, made, seen.arrivals, seen)) for seen in windows]
+    results = read_appended(client, sink) if sink != source else sent
+    wrong = count_wrong(work, results.values, sent.numbers.tolist()) if sink != source else 0
+    foreign = count_foreign(results, sent)
+    return [
+        Audit(len(results.values), wrong, foreign, spans(sent, results, window.arrivals, window))
+        for window in windows
+    ]
 
 
-def count_strangers(made: Appended, sent: Appended) -> int:
+def count_foreign(results: Appended, sent: Appended) -> int:
     """Count the results whose number or intended send time does not belong to this run."""
     order = np.argsort(sent.numbers, kind="stable")
     numbers, times = sent.numbers[order], sent.sent_ns[order]
     if not len(numbers):
-        return len(made.numbers)
-    place = np.clip(np.searchsorted(numbers, made.numbers), 0, len(numbers) - 1)
-    known = (numbers[place] == made.numbers) & (times[place] == made.sent_ns)
+        return len(results.numbers)
+    place = np.clip(np.searchsorted(numbers, results.numbers), 0, len(numbers) - 1)
+    known = (numbers[place] == results.numbers) & (times[place] == results.sent_ns)
     return int(np.count_nonzero(~known))
 
 
-def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement) -> dict[str, Span] | None:
+def spans(sent: Appended, results: Appended, arrivals: Arrivals, window: Measurement) -> dict[str, Span] | None:
     """Split the latency of the measured records at the two append times of the broker."""
-    received = arrivals.within(seen.first, seen.end).firsts()
+    received = arrivals.within(window.first, window.end).firsts()
     if not len(received):
         return None
     in_broker = _look_up(received.numbers, sent.numbers, sent.appended_ms)
-    in_sink = _look_up(received.numbers, made.numbers, made.appended_ms)
+    in_sink = _look_up(received.numbers, results.numbers, results.appended_ms)
     known = (in_broker > 0) & (in_sink > 0)
     if not np.any(known):
         return None
@@ -122,14 +125,14 @@ def read_appended(client: ClientConfig, topic: str) -> Appended:
 
 def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
     """Return the number and intended send time in each record's headers, by its place in the topic."""
-    found = {}
+    stamps = {}
     for message in read_all(client, topic):
         headers = dict(message.headers() or ())
         number, sent_ns = headers.get(SEQUENCE_HEADER), headers.get(SENT_HEADER)
         if number is not None and sent_ns is not None:
             place = origin_number(message.partition() or 0, message.offset() or 0)
-            found[place] = (int(number), int(sent_ns))
-    return found
+            stamps[place] = (int(number), int(sent_ns))
+    return stamps
 
 
 def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
@@ -176,12 +179,12 @@ def read_progress(events: Path) -> list[Batch]:
 def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: int, end_ns: int) -> list[Boundary]:
     """Return the boundaries in a window, with the pause that a consumer saw and its parts."""
     ordered = np.sort(received_ns)
-    found = []
+    inside = []
     # Spark reports a batch at its end, so the batch after the last boundary may be missing.
     for batch, following in itertools.zip_longest(progress, progress[1:]):
         at_ns = batch_end_ns(batch)
         if first_ns <= at_ns < end_ns:
-            found.append(
+            inside.append(
                 Boundary(
                     at_s=round((at_ns - first_ns) / 1e9, 3),
                     batch=batch["batchId"],
@@ -189,7 +192,7 @@ def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: 
                     parts_ms=parts_ms(batch, following),
                 )
             )
-    return found
+    return inside
 
 
 def batch_start_ms(batch: Batch) -> float:

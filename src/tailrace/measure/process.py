@@ -154,12 +154,12 @@ class Resources:
         self._sampler.join()
         self._find()
         self._look()
-        found = {}
+        used = {}
         for name in self._roots:
             before = self._at_begin[name]
             cpu_s = sum(cpu - before.get(pid, 0.0) for pid, cpu in self._seen[name].items())
-            found[name] = Usage(round(cpu_s / took_s, 3), round(self._greatest[name] / 2**20, 1))
-        return found
+            used[name] = Usage(round(cpu_s / took_s, 3), round(self._greatest[name] / 2**20, 1))
+        return used
 
     def _sample(self) -> None:
         while not self._ended.wait(_EVERY_S):

@@ -184,26 +184,26 @@ def gap_study(
 
 
 def _pause_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
-    here = replace(
+    longer = replace(
         options,
         checkpoint_every=f"{interval_s}s",
         seconds=max(options.seconds, interval_s * (BOUNDARIES_NEEDED + 0.5)),
         boundaries=BOUNDARIES_NEEDED,
     )
-    made = here.cell(lane, work=work, key=_key(work, interval_s))
-    return replace(made, title=f"{work}, every {interval_s} s", settings={"checkpoint every": f"{interval_s} s"})
+    cell = longer.cell(lane, work=work, key=_key(work, interval_s))
+    return replace(cell, title=f"{work}, every {interval_s} s", settings={"checkpoint every": f"{interval_s} s"})
 
 
 def _kill_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
     """Kill the engine late in an interval after the warm-up."""
     after_s = options.warmup + 0.9 * interval_s
-    here = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
-    made = here.cell(lane, work=work, key=_killed_key(work, interval_s))
+    shorter = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
+    cell = shorter.cell(lane, work=work, key=_killed_key(work, interval_s))
     return replace(
-        made,
+        cell,
         title=f"{work}, every {interval_s} s, killed",
         settings={"checkpoint every": f"{interval_s} s", "killed": f"{after_s:g} s after the first result"},
-        plan=replace(made.plan, drain_s=_RECOVERY_S),
+        plan=replace(cell.plan, drain_s=_RECOVERY_S),
         kill_after_s=after_s,
     )
 
@@ -376,15 +376,15 @@ def replay(servers: str, topic: str, limit: int, folder: Path) -> Records:
     Raises:
         OptionRefused: There is none.
     """
-    found = [
+    saved = [
         (record.key, record.value)
         for record in itertools.islice(read_records(plain_client(servers), topic), limit)
         if record.value is not None
     ]
-    if not found:
+    if not saved:
         raise OptionRefused(f"topic {topic!r} has no records to replay", fix="name another topic, or --generator")
     folder.mkdir(parents=True, exist_ok=True)
-    return save_for_replay(found, folder / "replay.npz")
+    return save_for_replay(saved, folder / "replay.npz")
 
 
 def _with_records(cell: CellPlan, records: Records) -> CellPlan:

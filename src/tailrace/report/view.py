@@ -107,10 +107,10 @@ class View:
 
     def full_label(self, key: str) -> str:
         """Return the label of a lane, with its group if there are several."""
-        found = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
-        if found is None:
+        match = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
+        if match is None:
             return key
-        group, line = found
+        group, line = match
         return f"{line.label}, {group.title}" if len(self.groups) > 1 else line.label
 
     def title_of(self, name: str) -> str:
@@ -120,15 +120,15 @@ class View:
     @cached_property
     def all_settings(self) -> dict[str, Mapping[str, Any]]:
         """The settings of the benchmark, its clients and each lane, by owner."""
-        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
-        found |= {f"the {name}": values for name, values in self.result.clients.items()}
+        by_owner: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
+        by_owner |= {f"the {name}": values for name, values in self.result.clients.items()}
         for group in self.groups:
             for line in group.lines:
                 own = line.lane.settings
                 # A lane usually has the same settings in all groups; different ones are listed apart.
-                name = line.label if found.get(line.label, own) == own else f"{line.label}, {group.title}"
-                found[name] = own
-        return {name: values for name, values in found.items() if values}
+                name = line.label if by_owner.get(line.label, own) == own else f"{line.label}, {group.title}"
+                by_owner[name] = own
+        return {name: values for name, values in by_owner.items() if values}
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -154,14 +154,14 @@ class View:
     @cached_property
     def percentile_charts(self) -> list[tuple[Group, dict[str, Any]]]:
         """A chart per group that has curves."""
-        made = ((group, charts.percentile_chart(number, group)) for number, group in enumerate(self.groups))
-        return [(group, chart) for group, chart in made if chart is not None]
+        pairs = ((group, charts.percentile_chart(number, group)) for number, group in enumerate(self.groups))
+        return [(group, chart) for group, chart in pairs if chart is not None]
 
     @cached_property
     def timelines(self) -> list[tuple[Group, list[dict[str, Any]]]]:
         """The charts over time of each group that has them."""
-        made = ((group, charts.timeline_charts(number, group)) for number, group in enumerate(self.groups))
-        return [(group, several) for group, several in made if several]
+        pairs = ((group, charts.timeline_charts(number, group)) for number, group in enumerate(self.groups))
+        return [(group, several) for group, several in pairs if several]
 
     @property
     def many_timelines(self) -> bool:

@@ -18,7 +18,7 @@ from tailrace.measure.audit import (
     audit,
     batch_end_ns,
     boundaries,
-    count_strangers,
+    count_foreign,
     parts_ms,
     pause_ms,
     read_all,
@@ -58,24 +58,24 @@ def appended(numbers: Any, after_ms: int = 1, sent_ns: Any = None) -> Appended:
 def test_results_of_records_that_were_sent_are_no_strangers_in_whatever_order() -> None:
     sent = appended(range(-50, 1000))
     shuffled = np.random.default_rng(3).permutation(np.arange(-50, 1000))
-    assert count_strangers(appended(shuffled), sent) == 0
-    assert count_strangers(appended([]), sent) == 0
+    assert count_foreign(appended(shuffled), sent) == 0
+    assert count_foreign(appended([]), sent) == 0
 
 
 @pytest.mark.parametrize("number", [-51, 1000, 10**12, -(10**12)])
 def test_a_number_that_was_never_sent_is_a_stranger(number: int) -> None:
-    assert count_strangers(appended([0, 1, number]), appended(range(-50, 1000))) == 1
+    assert count_foreign(appended([0, 1, number]), appended(range(-50, 1000))) == 1
 
 
 def test_a_number_that_was_sent_at_another_time_is_a_stranger() -> None:
     """Another run has sent the same numbers."""
     numbers = np.arange(1000)
     stale = appended(numbers, sent_ns=due(numbers) - 3600 * NS_PER_S)
-    assert count_strangers(stale, appended(numbers)) == 1000
+    assert count_foreign(stale, appended(numbers)) == 1000
 
 
 def test_where_nothing_was_sent_everything_is_a_stranger() -> None:
-    assert count_strangers(appended(range(5)), appended([])) == 5
+    assert count_foreign(appended(range(5)), appended([])) == 5
 
 
 def test_spans_are_the_three_parts_of_the_way() -> None:
@@ -246,7 +246,7 @@ def test_an_audit_of_a_lane_that_did_everything_right(monkeypatch: pytest.Monkey
     use(monkeypatch, source=messages(100), sink=messages(100, doubled))
     seen = measurement(arrivals_of(range(100)), end=100)
     (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [seen])
-    assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
+    assert (found.checked, found.wrong, found.foreign) == (100, 0, 0)
     assert found.spans_ms is not None
 
 
@@ -257,13 +257,13 @@ def test_an_audit_finds_what_is_wrong_and_what_is_strange(monkeypatch: pytest.Mo
 
     use(monkeypatch, source=messages(100), sink=messages(100, harmed))
     (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [measurement(arrivals_of(range(100)), end=100)])
-    assert (found.checked, found.wrong, found.strangers) == (100, 1, 2)
+    assert (found.checked, found.wrong, found.foreign) == (100, 1, 2)
 
 
 def test_an_audit_without_an_engine_checks_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, source=messages(100))
     (found,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
-    assert (found.checked, found.wrong, found.strangers) == (100, 0, 0)
+    assert (found.checked, found.wrong, found.foreign) == (100, 0, 0)
     assert found.spans_ms is not None
     assert found.spans_ms["broker to sink"].p50 == 0.0
 

@@ -61,13 +61,13 @@ class Worker:
             MeasurementFailed: The process ended.
         """
         try:
-            found = self._answers.get(timeout=timeout_s)
+            message = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        if found is None:
+        if message is None:
             self._answers.put(None)
             raise self._died()
-        return found
+        return message
 
     def close(self) -> None:
         """End the process."""

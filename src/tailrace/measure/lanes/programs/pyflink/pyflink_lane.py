@@ -62,10 +62,10 @@ def below(root: int) -> list[int]:
     """The processes below one, as the system knows them now."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout  # noqa: S607
     pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found = [root]
-    for parent in found:
-        found += [process for process, its_parent in pairs if its_parent == parent]
-    return found[1:]
+    tree = [root]
+    for parent in tree:
+        tree += [process for process, its_parent in pairs if its_parent == parent]
+    return tree[1:]
 
 
 def end(java: int) -> None:
