@@ -41,10 +41,10 @@ class View:
         behind = sum(run.fell_behind for run in runs)
         void = sum(not run.valid and not run.fell_behind for run in runs)
         sentences = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
-        sentences += [f"{void} of {len(runs)} are void, each with its reason"] if void else []
+        sentences += [f"{void} of {len(runs)} are void, with the reason at each"] if void else []
         if sentences:
             return f"{', '.join(sentences)}; the others passed every check."
-        return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "Every check was passed."
+        return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "The run passed every check."
 
     @property
     def title(self) -> str:
@@ -147,7 +147,7 @@ class View:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """What is known of the machine."""
+        """The machine, as far as it is known."""
         known = asdict(self.result.machine) if self.result.machine is not None else {}
         return {name: value for name, value in known.items() if value is not None}
 
@@ -187,17 +187,17 @@ class View:
 
     @cached_property
     def spans(self) -> list[tables.SpanRow]:
-        """Where the time goes."""
+        """The spans of a record's latency."""
         return tables.span_rows(self.lines)
 
     @cached_property
     def delays(self) -> list[tables.DelayRow]:
-        """How the load kept to its plan."""
+        """The publish delay of the load."""
         return tables.delay_rows(self.lines)
 
     @cached_property
     def resources(self) -> list[tables.ResourceRow]:
-        """Processor and memory."""
+        """CPU and memory."""
         return tables.resource_rows(self.lines)
 
     @cached_property
