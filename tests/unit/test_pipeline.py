@@ -106,7 +106,7 @@ def test_spark_reads_the_same_topics_back(names: list[str]) -> None:
 
 
 def test_topics_and_a_pattern_together_are_refused() -> None:
-    with pytest.raises(DefinitionError, match="topics and a pattern"):
+    with pytest.raises(DefinitionError, match="both topics and a pattern"):
         KafkaSource("payments", SCHEMA, pattern="payments-.*")
 
 
@@ -124,7 +124,7 @@ def test_a_pattern_that_is_no_regular_expression_is_refused_with_the_reason(patt
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(DefinitionError, match="'avro' is no format") as refused:
+    with pytest.raises(DefinitionError, match="invalid format='avro'") as refused:
         KafkaSource("payments", SCHEMA, format="avro")
     assert [known for known in FORMATS if known not in refused.value.fix] == []
 
@@ -139,7 +139,7 @@ def test_records_that_are_not_json_have_no_schema(plain: str) -> None:
     "given_too", [{"schema": SCHEMA}, {"event_time": "at"}, {"json_options": {"timestampFormat": "yyyy"}}]
 )
 def test_what_only_json_has_is_refused_for_other_formats(plain: str, given_too: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="gives one column, value"):
+    with pytest.raises(DefinitionError, match="has one column, value"):
         KafkaSource("payments", format=plain, **given_too)
 
 
@@ -270,7 +270,7 @@ def test_a_sink_without_any_topic_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["tailrace.topic", "tailrace.", "tailrace.mine"])
 def test_headers_that_are_tailraces_own_are_refused(name: str) -> None:
-    with pytest.raises(DefinitionError, match="Tailrace's own") as refused:
+    with pytest.raises(DefinitionError, match="reserved for Tailrace") as refused:
         KafkaSink("decisions", headers={"trace": "trace_id", name: "id"})
     assert repr(name) in refused.value.what
 
@@ -342,7 +342,7 @@ def test_other_policies_have_no_dead_letters(policy: str) -> None:
 
 @pytest.mark.parametrize("topic", ["", "a b", "..", "x" * 250])
 def test_what_kafka_cannot_call_a_topic_takes_no_dead_letters(topic: str) -> None:
-    with pytest.raises(DefinitionError, match="cannot be a topic's name"):
+    with pytest.raises(DefinitionError, match="invalid topic name"):
         pipeline(dead_letters=topic)
 
 
@@ -404,7 +404,7 @@ def test_every_part_of_a_pipeline_can_be_changed_in_a_copy(changes: dict[str, An
 def test_a_copy_is_checked_like_the_first() -> None:
     with pytest.raises(DefinitionError, match="which it also reads"):
         dataclasses.replace(pipeline(), sink=KafkaSink("payments"))
-    with pytest.raises(DefinitionError, match="topics and a pattern"):
+    with pytest.raises(DefinitionError, match="both topics and a pattern"):
         dataclasses.replace(KafkaSource("payments", SCHEMA), pattern="p.*")
 
 

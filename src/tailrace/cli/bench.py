@@ -71,7 +71,7 @@ def bench(
     burst: Burst = None,
     out: Out = None,
     bootstrap_servers: Servers = None,
-    list_lanes: Annotated[bool, typer.Option("--list-lanes", help="Print all lanes and end.")] = False,
+    list_lanes: Annotated[bool, typer.Option("--list-lanes", help="Print all lanes and exit.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -133,7 +133,7 @@ def _require_after(context: typer.Context, *names: str) -> None:
         if _is_given(context, name):
             option = f"--{name.replace('_', '-')}"
             fix = "leave it out: a study has no profile" if name == "profile" else f"put {option} after it"
-            raise OptionRefused(f"{option} stands before the study or pipeline", fix=fix)
+            raise OptionRefused(f"{option} is in front of the study or pipeline", fix=fix)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -256,7 +256,7 @@ def engines(
     try:
         kinds = tuple(Kind(word.strip()) for word in works.split(","))
     except ValueError:
-        raise OptionRefused(f"--works {works} is not known", fix=f"use one or more of: {', '.join(Kind)}") from None
+        raise OptionRefused(f"invalid --works {works}", fix=f"use one or more of: {', '.join(Kind)}") from None
     per_second = tuple(float(number) for number in _whole_numbers(rates, "--rates"))
     _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
 
@@ -268,7 +268,7 @@ def rates(
     ladder: Annotated[str, typer.Option(help="Rates, separated by commas.")] = (
         "10,100,500,1000,2000,4000,8000,12000,16000,24000"
     ),
-    bound: Annotated[float, typer.Option(help="The 99th percentile must be below so many milliseconds.", min=1)] = 100,
+    bound: Annotated[float, typer.Option(help="The limit of p99, in milliseconds.", min=1)] = 100,
     work: Work = None,
     lanes: Lanes = "realtime",
     seconds: Seconds = 20,
@@ -317,11 +317,11 @@ def study(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of --list.")] = None,
     *,
-    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and end.")] = False,
+    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and exit.")] = False,
     out: Out = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
+    """Run a named study. Options after NAME override its own: study gap --intervals 5."""
     from tailrace.errors import OptionRefused
     from tailrace.measure.options import STUDIES, study_named
 
@@ -330,11 +330,13 @@ def study(
             typer.echo(f"{each.name:<20} {each.minutes:>3} min  {each.question}")
         return
     if name is None:
-        raise OptionRefused("no study is named", fix="tailrace bench study NAME; tailrace bench study --list shows all")
+        raise OptionRefused(
+            "no study given", fix="run tailrace bench study NAME; tailrace bench study --list shows all names"
+        )
     chosen = study_named(name)
     if context.obj:
         option = f"--{next(iter(context.obj)).replace('_', '-')}"
-        raise OptionRefused(f"{option} stands before the study", fix=f"put {option} after {name}")
+        raise OptionRefused(f"{option} is in front of the study", fix=f"put {option} after {name}")
     folder = out or _new_folder(name)
     arguments = [*chosen.arguments, "--out", str(folder), *context.args]
     group: Any = context.parent and context.parent.command
@@ -345,7 +347,7 @@ def study(
 @app.command("lineage", hidden=True)
 def lineage(
     *,
-    rounds: Annotated[int, typer.Option(help="How often both lanes are measured.", min=1)] = 4,
+    rounds: Annotated[int, typer.Option(help="Measured runs of each lane.", min=1)] = 4,
     seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
     warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 10,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
@@ -408,9 +410,9 @@ def pipeline(
     generator: Annotated[
         str | None, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
     ] = None,
-    replay: Annotated[str | None, typer.Option(help="A topic whose records to send again.")] = None,
+    replay: Annotated[str | None, typer.Option(help="The topic whose records to replay.")] = None,
     replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
-    replay_limit: Annotated[int, typer.Option(help="How many of its records.", min=1)] = 100_000,
+    replay_limit: Annotated[int, typer.Option(help="The maximum number of records to replay.", min=1)] = 100_000,
     rate: Rate = None,
     seconds: Seconds = None,
     warmup: Warmup = None,
@@ -419,7 +421,7 @@ def pipeline(
     trigger_every: TriggerEvery = None,
     runs: Runs = None,
     shape: Shape = None,
-    lanes: Annotated[str | None, typer.Option(help="Some of floor, microbatch and realtime.")] = None,
+    lanes: Annotated[str | None, typer.Option(help="One or more of floor, microbatch and realtime.")] = None,
     burst: Burst = None,
     out: Out = None,
     bootstrap_servers: Servers = None,
@@ -436,8 +438,8 @@ def pipeline(
 
     if (generator is None) == (replay is None):
         raise OptionRefused(
-            "no records to send are named",
-            fix="use --generator FILE:FUNCTION or --replay TOPIC, one of the two",
+            "no records to send" if generator is None else "--generator and --replay are both given",
+            fix="use either --generator FILE:FUNCTION or --replay TOPIC",
         )
     options = options_of("article", _chosen(context, locals()))
     with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:

@@ -62,8 +62,7 @@ def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Seq
     wrong = count_wrong(work, results.values, sent.numbers.tolist()) if sink != source else 0
     foreign = count_foreign(results, sent)
     return [
-        Audit(len(results.values), wrong, foreign, spans(sent, results, window.arrivals, window))
-        for window in windows
+        Audit(len(results.values), wrong, foreign, spans(sent, results, window.arrivals, window)) for window in windows
     ]
 
 
@@ -149,7 +148,10 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _TIMEOUT_S:
-                raise MeasurementFailed(f"topic {topic} could not be read to its end", why="the broker fell silent")
+                raise MeasurementFailed(
+                    f"topic {topic} could not be read to its end",
+                    why=f"the broker sent no records for {_TIMEOUT_S:g} s",
+                )
             for message in messages:
                 if message.error() is not None:
                     continue

@@ -72,7 +72,7 @@ class BenchOptions:
         parse_duration_ms(self.trigger_every, "--trigger-every")
         for name, kind, value in (("--work", Work, self.work), ("--shape", Shape, self.shape)):
             if value not in set(kind):
-                raise OptionRefused(f"{name} {value} is not known", fix=f"use one of: {', '.join(kind)}")
+                raise OptionRefused(f"invalid {name} {value}", fix=f"use one of: {', '.join(kind)}")
 
     @property
     def checkpoint_ms(self) -> int:
@@ -126,19 +126,21 @@ def caveats(options: BenchOptions) -> list[str]:
     if options.warmup < LONG_ENOUGH_S:
         notes.append(
             f"The warm-up of {options.warmup:g} s is shorter than the {LONG_ENOUGH_S} s that a JVM needs to compile on "
-            f"a small machine; {options.burst:,} events at once at the very start make up for part of that, in every "
-            "lane alike."
+            f"a small machine. A burst of {options.burst:,} events at the start makes up for part of that, in "
+            "every lane."
         )
     if options.runs < ENOUGH_RUNS:
-        notes.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
+        notes.append(f"With fewer than {ENOUGH_RUNS} runs of each lane, the spread between runs is uncertain.")
     every = f"Real time saves its progress every {options.checkpoint_every}"
     if options.checkpoint_ms > 1000 * options.seconds:
         notes.append(
-            f"{every}, so a window of {options.seconds:g} s holds no batch boundary, or one by chance: what a boundary "
-            "costs is not in these figures. The full profile shows it."
+            f"{every}, so a window of {options.seconds:g} s contains at most one batch boundary, by chance. These "
+            "figures do not show the cost of a boundary; the full profile does."
         )
     else:
-        notes.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
+        notes.append(
+            f"{every}, so every window contains batch boundaries. With the default of 5 minutes they are rarer."
+        )
     return notes
 
 

@@ -32,7 +32,9 @@ def lanes_study(options: BenchOptions, profile: str) -> Study:
     for lane in lanes:
         if work not in lane.works:
             can = ", ".join(sorted(lane.works))
-            raise OptionRefused(f"lane {lane.name} cannot do {work}", fix=f"use --work with one of: {can}")
+            raise OptionRefused(
+                f"lane {lane.name} does not support the work {work}", fix=f"use --work with one of: {can}"
+            )
     return Study(
         "bench",
         [options.cell(lane) for lane in lanes],
@@ -76,7 +78,7 @@ def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS
         settings,
         notes=[
             *caveats(options),
-            "An interval below the time of a batch has no effect: each batch starts when the last one is done.",
+            "An interval shorter than a batch has no effect: each batch starts when the previous one ends.",
         ],
         add=add,
     )
@@ -95,7 +97,7 @@ def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_m
     def skips(cell: CellPlan, runs: Sequence[Run]) -> str:
         failed = [run for run in runs if run.lane == cell.lane.name and why_not(run, bound_ms)]
         slower = [run.rate_per_s for run in failed if (run.rate_per_s or 0) < cell.plan.flow.rate_per_s]
-        return f"{min(rate or 0 for rate in slower):,.0f}/s was too much already" if slower else ""
+        return f"{min(rate or 0 for rate in slower):,.0f}/s was already too much" if slower else ""
 
     def add(result: Result) -> Result:
         ladders = {lane.name: _ladder(lane.name, result.runs, bound_ms) for lane in lanes}
@@ -123,7 +125,7 @@ def why_not(run: Run, bound_ms: float) -> str:
     # At a very low rate there are too few records for a p99, so the longest wait counts.
     worst = run.result.p99_ms if run.result.p99_ms is not None else run.result.max_ms
     if worst is None:
-        return "nothing came out"
+        return "no result came out"
     return f"p99 {worst} ms" if worst > bound_ms else ""
 
 
@@ -176,8 +178,8 @@ def gap_study(
         options.runs,
         settings,
         notes=[
-            "A pause is the longest time around a boundary in which no record reached the consumer.",
-            "Without state Spark writes its logs beside the next batch, so those writes are not part of the pause.",
+            "A pause is the longest time around a boundary without a result at the consumer.",
+            "Without state Spark writes its logs while the next batch runs, so these writes are not part of the pause.",
         ],
         add=add,
     )
@@ -244,13 +246,13 @@ def _gap_interval(runs: Sequence[Run], work: Work, interval_s: int) -> GapInterv
 ENGINE_WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
 RATES = (200.0, 2000.0, 8000.0)
 _FAIRNESS = (
-    "Every engine gets the same producer and consumer settings, partitions and parallelism. The default lanes keep "
-    "every other default of the engine; the tuned ones are set as its own documentation advises."
+    "Every engine has the same producer and consumer settings, partitions and parallelism. The default lanes keep "
+    "all other defaults of the engine; the tuned lanes follow its own documentation."
 )
 _IN_TURN = (
-    f"Each engine runs once for all rates, from the lowest to the highest. Each rate has its own load, and "
+    f"One engine process runs all rates, the lowest first. Each rate has its own load, and the first "
     f"{LATER_WARMUP_S:g} s after a change do not count. An engine that fell behind at one rate starts the next "
-    "one behind."
+    "rate with a backlog."
 )
 HELD_S = 30.0
 """How long Kafka Streams holds an aggregate by default: until its next commit."""
@@ -307,8 +309,8 @@ def _patient(cell: CellPlan) -> CellPlan:
 
 
 _NO_LOSSES = (
-    "The lineage in the headers of a result names its record. A record that the pipeline drops has no result, so this "
-    "benchmark cannot detect losses."
+    "The benchmark matches a result with its record by the lineage in its headers. A record that the pipeline "
+    "drops has no result, so this benchmark cannot detect losses."
 )
 _TITLES = {Mode.MICROBATCH: "micro-batch", Mode.REALTIME: "real time"}
 
@@ -365,7 +367,7 @@ def generator(text: str) -> Generated:
     """
     file, _, function = text.rpartition(":")
     if not file:
-        raise PipelineNotFound(f"{text!r} names no generator", fix="name it as FILE:FUNCTION")
+        raise PipelineNotFound(f"invalid --generator {text!r}", fix="use FILE:FUNCTION")
     load_function(file, function)
     return Generated(str(Path(file).absolute()), function)
 

@@ -89,7 +89,7 @@ def _probe_problems(window: Measurement) -> list[Problem]:
 def _record_problems(result: LaneResult, audited: Audit, checks: Checks) -> list[Problem]:
     texts = {}
     if checks.merges and not result.samples:
-        texts[Reason.NO_OUTPUT] = "nothing came out of what was sent in the window"
+        texts[Reason.NO_OUTPUT] = "no result came out for the records of the window"
     if result.lost and not checks.merges:
         texts[Reason.LOST_RECORDS] = f"{result.lost:,} of {result.samples + result.lost:,} records never came out"
     if result.duplicated and not checks.replays:

@@ -151,10 +151,10 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
         (["--lanes", "floor,storm"], "there is no lane 'storm'", "use one or more of: floor"),
         (["--profile", "slow"], "there is no profile 'slow'", "use one of: quick, article, full"),
         (["--payload", "20"], "--payload 20 is too small", "use --payload "),
-        (["--work", "sort"], "--work sort is not known", "use one of: stateless"),
+        (["--work", "sort"], "invalid --work sort", "use one of: stateless"),
         (
             ["--work", "join", "--lanes", "continuous"],
-            "lane continuous cannot do join",
+            "lane continuous does not support the work join",
             "use --work with one of: stateless",
         ),
         (
@@ -170,11 +170,11 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
         (["gap", "--intervals", ""], "--intervals  is not a list of numbers", "use whole numbers: --intervals"),
         (["rates", "--ladder", "10,x"], "--ladder 10,x is not a list of numbers", "use whole numbers: --ladder"),
         (["rates", "--ladder", "0,10"], "--ladder 0,10 is not a list of numbers", "use whole numbers: --ladder"),
-        (["engines", "--works", "sort"], "--works sort is not known", "use one or more of: stateless"),
+        (["engines", "--works", "sort"], "invalid --works sort", "use one or more of: stateless"),
         (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
         (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
-        (["study"], "no study is named", "tailrace bench study NAME"),
-        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
+        (["study"], "no study given", "run tailrace bench study NAME"),
+        (["--rate", "5", "study", "gap"], "--rate is in front of the study", "put --rate after gap"),
     ],
 )
 def test_what_cannot_be_done_is_2_before_anything_begins(
@@ -211,7 +211,7 @@ def test_options_before_a_studys_name_are_the_studys_and_its_own_come_first(fake
 
 @pytest.mark.parametrize("option", [["--out", "x"], ["--json"], ["--bootstrap-servers", "b:1"], ["--profile", "full"]])
 def test_an_option_that_a_study_would_not_see_is_refused(capsys: Capture, fake: FakeBench, option: list[str]) -> None:
-    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} stands before the study")
+    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} is in front of the study")
     assert fake.study is None
 
 
@@ -350,10 +350,10 @@ def test_a_first_word_that_names_no_study_is_a_pipeline(fake: FakeBench) -> None
 def test_a_pipeline_without_records_or_with_two_kinds_of_them_is_refused(capsys: Capture, fake: FakeBench) -> None:
     pipeline_files()
     both = ["--generator", "cli_bench_made.py:make", "--replay", "topic"]
-    for arguments in ([], both):
+    for arguments, what in (([], "no records to send"), (both, "--generator and --replay are both given")):
         lines = refused(capsys, "cli_bench_own.py", *arguments)
-        assert lines[0] == "error: no records to send are named [OPTION_REFUSED]"
-        assert lines[-1].startswith("fix: use --generator FILE:FUNCTION or --replay TOPIC")
+        assert lines[0] == f"error: {what} [OPTION_REFUSED]"
+        assert lines[-1].startswith("fix: use either --generator FILE:FUNCTION or --replay TOPIC")
 
 
 def test_a_pipeline_that_is_not_there_is_2(capsys: Capture, fake: FakeBench) -> None:

@@ -34,7 +34,7 @@ def test_a_folder_in_use_is_2_with_the_way_out(capsys: Capture) -> None:
     shown = capsys.readouterr()
     assert shown.out == ""
     lines = shown.err.splitlines()
-    assert lines[0] == "error: the folder shop is there already and is not empty [OPTION_REFUSED]"
+    assert lines[0] == "error: the folder shop already exists and is not empty [OPTION_REFUSED]"
     assert lines[-1].startswith("  fix: ")
 
 

@@ -216,7 +216,7 @@ def test_an_engine_that_ends_ends_the_measurement(scene: Scene, looks: int) -> N
 def test_an_engine_that_gives_nothing_is_not_waited_for_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.silent = 10**9
     monkeypatch.setattr(module, "FIRST_OUTPUT_TIMEOUT_S", 0.02)
-    with pytest.raises(MeasurementFailed, match="nothing came out within 0 s"):
+    with pytest.raises(MeasurementFailed, match="no result came out within 0 s"):
         run()
 
 

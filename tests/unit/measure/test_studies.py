@@ -100,7 +100,7 @@ def test_what_was_changed_from_a_profile_is_said() -> None:
 def test_a_lane_that_cannot_do_the_work_is_refused() -> None:
     with pytest.raises(OptionRefused) as refused:
         lanes_study(options_of("quick", {"work": "join", "lanes": ("continuous",)}), "quick")
-    assert refused.value.what == "lane continuous cannot do join"
+    assert refused.value.what == "lane continuous does not support the work join"
     assert refused.value.fix == "use --work with one of: stateless"
 
 
@@ -198,7 +198,7 @@ def test_a_lane_climbs_until_it_cannot_keep_up() -> None:
     assert [rung.sustained for rung in found.lanes["realtime"].ladder] == [True, True, False]
     assert found.lanes["realtime"].ladder[-1].why == "p99 500.0 ms"
     assert study.tolerates(Run(problems=("too fast",))), "the top of a ladder is no fault of the study"
-    assert "was too much already" in study.skips(study.cells[-1], runs)
+    assert "was already too much" in study.skips(study.cells[-1], runs)
 
 
 def test_one_run_of_several_that_failed_is_enough() -> None:
@@ -219,7 +219,7 @@ def test_why_a_rate_is_not_sustained() -> None:
     assert why_not(with_p99(cell, 99.0), 100.0) == ""
     assert why_not(with_p99(cell, 101.0), 100.0) == "p99 101.0 ms"
     assert why_not(with_p99(cell, 5.0, problems=["2 records never came out"]), 100.0) == "2 records never came out"
-    assert why_not(with_p99(cell, None), 100.0) == "nothing came out"
+    assert why_not(with_p99(cell, None), 100.0) == "no result came out"
     few = replace(line(cell), result=LaneResult(max_ms=7.0))
     assert why_not(few, 100.0) == "", "too few records for a percentile: the longest wait counts"
 
@@ -336,7 +336,7 @@ def test_a_generator_is_a_function_in_a_file(tmp_path: Path) -> None:
     assert generator("made.py:make") == Generated(str(tmp_path / "made.py"), "make")
     with pytest.raises(PipelineNotFound) as refused:
         generator("made.py")
-    assert refused.value.fix == "name it as FILE:FUNCTION"
+    assert refused.value.fix == "use FILE:FUNCTION"
     with pytest.raises(PipelineNotFound, match="has no function absent"):
         generator("made.py:absent")
 

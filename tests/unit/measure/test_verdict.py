@@ -122,7 +122,7 @@ def test_where_updates_are_merged_a_record_without_one_is_not_lost() -> None:
 def test_where_updates_are_merged_there_must_be_one_all_the_same() -> None:
     """A lane that falls silent has lost nothing that was counted on, and has not grown slower either."""
     silent = measurement(arrivals_of([-1]))
-    assert told(silent, checks=Checks(merges=True)) == ["nothing came out of what was sent in the window"]
+    assert told(silent, checks=Checks(merges=True)) == ["no result came out for the records of the window"]
 
 
 def test_where_the_engine_was_killed_records_come_twice_and_late_and_none_is_lost() -> None:

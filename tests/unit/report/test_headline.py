@@ -53,7 +53,7 @@ def test_a_ratio_of_another_percentile_is_no_headline() -> None:
 
 
 def test_each_study_speaks_of_its_own_matter() -> None:
-    assert "holds the flow up for 13" in sentence(gap_result())
+    assert "pauses the output for 13" in sentence(gap_result())
     assert "in keyed aggregate, at the median" in sentence(gap_result())
     assert sentence(rates_result()).startswith("8,000/s | The highest rate that real time sustained is 8,000/s.")
     assert "The lowest p50 that micro-batch reaches" in sentence(sweep_result())

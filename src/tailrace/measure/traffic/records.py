@@ -154,7 +154,7 @@ def load_function(file: str, name: str) -> Callable[[int], Any]:
     path = Path(file)
     spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
     if spec is None or spec.loader is None:
-        raise PipelineNotFound(f"there is no file {file}", fix="name the generator as FILE:FUNCTION")
+        raise PipelineNotFound(f"there is no file {file}", fix="use --generator FILE:FUNCTION")
     sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
