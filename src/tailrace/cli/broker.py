@@ -185,7 +185,7 @@ def _client(bootstrap_servers: str | None) -> "ClientConfig":
 
 
 def _lines() -> Iterator[bytes]:
-    """Standard input line by line, each as soon as it comes."""
+    """Yield the lines of standard input, each as soon as it arrives."""
     for line in sys.stdin.buffer:
         if record := line.rstrip(b"\r\n"):
             yield record
@@ -218,12 +218,12 @@ def _print_line(record: "TopicRecord", *, headers: bool) -> None:
 
 
 def _on_one_line(text: str) -> str:
-    """Text whose control characters neither break the line nor steer the terminal."""
+    """Escape control characters, so that text stays on one line and cannot control the terminal."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output, such as ``head``, has enough: let Python's own last flush go nowhere."""
+    """Redirect the last flush if the reader of our output, such as ``head``, has ended."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -13,7 +13,7 @@ def init(
     *,
     verbose: Verbose = False,
 ) -> None:
-    """Make a folder with a pipeline, its tests and what to do next."""
+    """Create a folder with a pipeline and its tests."""
     from tailrace.project.folder import FILES, make_project
 
     project = make_project(name)

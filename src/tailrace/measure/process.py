@@ -129,7 +129,7 @@ class Resources:
     """
 
     def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
-        """Take a function per name that returns the root of a tree, since a restarted process has another id."""
+        """Take a function per name that returns the root of a tree: a restarted process has another id."""
         self._roots = roots
         self._known: dict[str, list[psutil.Process]] = {}
         self._at_begin: dict[str, dict[int, float]] = {}

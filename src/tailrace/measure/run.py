@@ -115,7 +115,7 @@ class CellPlan:
 
 
 def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
-    """Run cells that differ only in their load, one after another, in one life of their engine.
+    """Run cells that differ only in their load, one after another, in one engine process.
 
     Returns:
         One run per cell, without its number.
@@ -159,7 +159,7 @@ def _in_a_warm_engine(plan: Plan) -> Plan:
 
 
 class KillMoment:
-    """The moment to kill an engine: some time after its first result, when the warm-up begins."""
+    """The time to kill an engine: a delay after its first result, when the warm-up begins."""
 
     def __init__(self, after_s: float | None, show: Show) -> None:
         self._after_s = after_s
@@ -167,7 +167,7 @@ class KillMoment:
         self._at = float("inf")
 
     def show(self, moment: Moment) -> None:
-        """Pass a moment on, and set the time of the kill at the first result."""
+        """Forward the progress, and set the time of the kill at the first result."""
         if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
             self._at = time.monotonic() + self._after_s
         self._show(moment)

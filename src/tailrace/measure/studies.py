@@ -267,7 +267,7 @@ def engines_study(
     rates: Sequence[float] = RATES,
     names: Sequence[str] = (),
 ) -> Study:
-    """Measure every lane that can do a work at every rate, from the lowest, in one life of its engine."""
+    """Measure every lane at each supported work and every rate, the lowest first, in one engine process."""
     chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in _NOT_COMPARED]
     cells = [
         _patient(options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}"))

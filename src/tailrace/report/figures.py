@@ -77,7 +77,7 @@ def words(value: Any) -> str:
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, str]:
-    """Flatten nested settings: each name gets the names of its parents in front."""
+    """Flatten nested settings: the names of the parents precede each name."""
     flattened: dict[str, str] = {}
     for name, value in (values or {}).items():
         if isinstance(value, Mapping) and value:

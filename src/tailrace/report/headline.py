@@ -67,7 +67,7 @@ def _counts(ratio: Ratio, result: Result) -> bool:
 
 
 def _of_engines(result: Result) -> Headline | None:
-    """Quote all comparisons at once: a single one would be a choice."""
+    """Quote all comparisons at once, because a single one would be selective."""
     ratios = [ratio for ratio in result.ratios if _counts(ratio, result)]
     if result.study != "engines" or not ratios:
         return None

@@ -1,4 +1,4 @@
-"""A Python environment for an engine, made from a lock file that names every package by version and checksum.
+"""A Python environment for an engine, created from a lock file with the version and checksum of every package.
 
 Any installer on this machine makes it, in a folder that gets its name only when it is complete. Nothing activates it: a
 lane runs its ``bin/python``, which finds its packages by its own path.
@@ -45,7 +45,7 @@ def site_packages(engine: Engine) -> Path:
 
 
 def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announce) -> None:
-    """Make the environment if it is missing. The caller holds the lock of the engine's folder.
+    """Create the environment if it is missing. The caller holds the lock of the engine's folder.
 
     Args:
         engine: The engine. Its ``requirements.lock`` lists the packages; its ``build.lock``, if any, what is needed to

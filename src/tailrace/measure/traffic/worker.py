@@ -55,7 +55,7 @@ class Worker:
             raise self._died() from None
 
     def answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next answer, or None where none came in time.
+        """Return the next answer, or None if there is none in time.
 
         Raises:
             MeasurementFailed: The process ended.
