@@ -112,7 +112,7 @@ def test_other_masters(master: str) -> None:
     assert not is_local({"spark.master": master})
 
 
-def test_the_default_master_is_local() -> None:
+def test_no_master_means_this_machine() -> None:
     assert is_local({})
 
 
