@@ -118,7 +118,7 @@ def _error_line(printed: list[str]) -> str:
 
 
 _EVERY_S = 5.0
-"""Rarely, and without a search for new processes: scanning all processes every second raised the p99."""
+"""Not often, and without listing new processes: listing all processes every second raised the p99."""
 
 
 class Resources:

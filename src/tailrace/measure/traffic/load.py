@@ -22,8 +22,8 @@ PRODUCER = {
     "linger.ms": 0,
     "socket.nagle.disable": True,
     "acks": "all",
-    # Records that arrive during a request go together in the next one: no wait if the broker is idle, and far fewer
-    # requests if it is busy.
+    # Records that arrive during a request share the next one: no wait if the broker is idle, and far fewer requests
+    # if it is busy.
     "max.in.flight.requests.per.connection": 1,
     "delivery.report.only.error": True,
     # The partitioner of Java's clients, so that every engine finds a key in the partition of its own producer.
@@ -36,10 +36,10 @@ SENT_HEADER = "bench.sent_ns"
 _CLOSEST_NS = NS_PER_S // 2_000
 """If records are due closer together than this, the process sends all due ones once per ``_TOGETHER_NS``."""
 _TOGETHER_NS = NS_PER_S // 1_000
-"""At 9,000 records a second, a wake-up for each takes 0.8 of a core more, in broker, load and probe, than a thousand
-wake-ups: on two cores that is what engines have left. The wait counts as latency."""
+"""At 9,000 records a second, a wake-up for each record takes 0.8 cores more in broker, load and probe than a thousand
+wake-ups. On two cores the engine needs them. The wait counts as latency."""
 _LOOK_EVERY_NS = NS_PER_S // 20
-"""The interval between looks at messages and errors, also if the next record is far away."""
+"""The interval between checks for messages and errors, even if no record is due."""
 _HEAD_START_NS = 2 * NS_PER_S
 """The process needs this long to start and to send the burst."""
 
@@ -118,7 +118,7 @@ class Load:
 
     def measure(self, first_ns: int, end_ns: int) -> None:
         """Report on the records that are due from ``first_ns`` on; stop sending at ``end_ns``."""
-        self._worker.tell({"first_ns": first_ns, "end_ns": end_ns})
+        self._worker.send({"first_ns": first_ns, "end_ns": end_ns})
 
     def report(self, timeout_s: float) -> LoadReport:
         """Wait until all records are sent and acknowledged; return the report."""
@@ -165,7 +165,7 @@ class _Sender:
         self._send_burst(self.orders.settings["burst"])
         index, now, look_at = 0, self.clock.now_ns(), 0
         while index < self.end and not self.orders.released.is_set():
-            if now >= look_at:  # for every record it would cost too much
+            if now >= look_at:  # too expensive for every record
                 self._obey()
                 self.producer.poll(0)
                 look_at = now + _LOOK_EVERY_NS
@@ -200,7 +200,7 @@ class _Sender:
     def _send_burst(self, count: int) -> None:
         """Send the records before the plan at once, to warm up the engine."""
         for sequence in range(-count, 0):
-            # Times must grow with the numbers, even if this process started slowly: an aggregate takes the largest.
+            # Times must grow with the numbers, even if this process starts slowly: an aggregate uses the latest time.
             self._produce(sequence, min(self.clock.now_ns(), self.plan.start_ns))
 
     def _obey(self) -> None:

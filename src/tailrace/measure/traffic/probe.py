@@ -152,7 +152,7 @@ class Probe:
 
         If it is not known which records come out, the wait ends after ``settle_s`` without an arrival.
         """
-        self._worker.tell({"first": first, "end": end, "timeout_s": timeout_s, "settle_s": settle_s})
+        self._worker.send({"first": first, "end": end, "timeout_s": timeout_s, "settle_s": settle_s})
         deadline = time.monotonic() + timeout_s + 15
         while self._handed_over is None:
             if time.monotonic() > deadline:

@@ -28,7 +28,7 @@ _LONGEST_NUMBER = 10
 _COUNTRIES = ("DE", "FR", "GB", "US", "BR", "IN", "JP", "NG")
 _MERCHANTS = ("grocery", "fuel", "travel", "electronics", "gambling", "jewellery", "pharmacy", "streaming")
 _TEMPLATES = 4096
-"""Payments come from this many prepared ones, so that one costs the load almost nothing."""
+"""Payments repeat this many prepared ones, so that each costs the load almost no CPU."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The records of a topic, saved in a file, over and over in their order."""
+    """The records of a topic, saved in a file and repeated in their order."""
 
     file: str
 

@@ -21,7 +21,7 @@ class Worker:
     """The owner's side."""
 
     def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
-        """Start ``python -m module`` and hand it its settings."""
+        """Start ``python -m module`` and send it the settings."""
         self.module = module
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # Ctrl-C is for the owner, which then ends us in order.
+            # Ctrl-C goes to the owner, which then ends this process.
             start_new_session=True,
             text=True,
             bufsize=1,
@@ -37,14 +37,14 @@ class Worker:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, name=module, daemon=True)
         self._reader.start()
-        self.tell(settings)
+        self.send(settings)
 
     @property
     def pid(self) -> int:
         """The process."""
         return self._process.pid
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         if self._process.stdin is None:
             raise AssertionError("started with a pipe")

@@ -32,7 +32,7 @@ class FakeWorker:
         self.pid = 77
         self.is_closed = False
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         self.told.append(message)
 
     def answer(self, _timeout_s: float) -> dict[str, Any] | None:

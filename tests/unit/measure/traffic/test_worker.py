@@ -70,7 +70,7 @@ def test_settings_and_orders_arrive_in_order() -> None:
     with Worker("echo_worker", {"rate": 5, "text": "ä\n"}) as worker:
         assert answer(worker)["settings"] == {"rate": 5, "text": "ä\n"}
         for number in range(3):
-            worker.tell({"number": number})
+            worker.send({"number": number})
         assert [answer(worker)["order"]["number"] for _ in range(3)] == [0, 1, 2]
 
 
@@ -78,7 +78,7 @@ def test_a_late_answer_is_none_and_then_delivered() -> None:
     with Worker("echo_worker", {}) as worker:
         answer(worker)
         assert worker.answer(0.01) is None
-        worker.tell({"late": True})
+        worker.send({"late": True})
         assert answer(worker)["order"] == {"late": True}
 
 
@@ -104,7 +104,7 @@ def test_a_process_that_ends_early_is_an_error_with_its_output() -> None:
         assert failed.value.why == "the broker said no"
         assert failed.value.detail == "first line\nthe broker said no"
         with pytest.raises(MeasurementFailed):
-            worker.tell({"more": 1})
+            worker.send({"more": 1})
 
 
 def test_the_death_of_the_owner_ends_the_process(
