@@ -193,14 +193,14 @@ STUDIES = {
         _study("article", "Kafka alone, micro-batch and real time: the README's figures", 5, "--profile article"),
         _study(
             "full",
-            "the same by all rules of the method: long warm-up, batch boundaries, five runs",
+            "the same with all rules of the method: long warm-up, batch boundaries, five runs",
             45,
             "--profile full",
         ),
         _study("sweep", "latency against the trigger interval of micro-batch", 10, "sweep"),
         _study("rates", "the highest rate with p99 below a bound", 10, "rates"),
         _study("gap", "what a checkpoint costs in real time, and what a crash replays", 20, "gap"),
-        _study("engines", "other engines at the same work, by default and tuned", 120, "engines"),
+        _study("engines", "other engines at the same work, with defaults and tuned", 120, "engines"),
         _study(
             "engines-warm",
             "the keyed aggregate at 2,000 events/s when every engine is warm",
