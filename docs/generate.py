@@ -34,8 +34,8 @@ def _errors() -> str:
             meaning = (each.__doc__ or "").strip().splitlines()[0]
             rows.append(f"| `{each.code}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
     head = (
-        "# Errors\n\nEvery error says what happened, why, and the way out. Catch it by its class "
-        "(`tailrace.errors`), find it in a log by its code. The column `exit` is the exit code of `tailrace`.\n\n"
+        "# Errors\n\nEvery error says what happened, why, and how to fix it. Catch it by its class "
+        "(`tailrace.errors`). Find it in a log by its code. The column `exit` is the exit code of `tailrace`.\n\n"
         "| code | class | exit | meaning |\n|---|---|---|---|\n"
     )
     return NOTICE + head + "\n".join(sorted(rows)) + "\n"
@@ -60,9 +60,10 @@ def _check(module: Any) -> str:
 
 def _settings() -> str:
     head = (
-        "# Settings\n\nEach is set only where you set nothing. A value of yours that cannot work in real time is "
-        f"refused with the reason. `{SHUFFLE_PARTITIONS}` is set per query: what an existing checkpoint pins, or the "
-        "number of source partitions.\n\n| setting | value | scope | why | effect |\n|---|---|---|---|---|\n"
+        "# Settings\n\nTailrace sets each of these only if you did not. It refuses a value of yours that cannot "
+        f"work in real time, with the reason. `{SHUFFLE_PARTITIONS}` is set per query: to the number in an existing "
+        "checkpoint, or to the number of source partitions.\n\n"
+        "| setting | value | scope | why | effect |\n|---|---|---|---|---|\n"
     )
     rows = [f"| `{s.key}` | `{s.value}` | {s.scope} | {s.reason} | {s.effect} |" for s in SETTINGS]
     refused = "\n\n## Refused in real time\n\n| setting | value | why |\n|---|---|---|\n"

@@ -1,4 +1,4 @@
-"""What the docs say of measured figures: the README's table, and the page of all committed results."""
+"""The measured figures in the docs: the README's table and the page of all committed results."""
 
 import re
 import textwrap
@@ -24,34 +24,34 @@ PAGE = ROOT / "docs" / "results.md"
 LANES = ("floor", "microbatch", "realtime")
 HEAD = ("| | p50 | p95 | p99 | p99.9 | samples | lost |", "|---|---|---|---|---|---|---|")
 STUDIES = {
-    "article": ("The published setting", "Its short warm-up and a window without a batch boundary are knowingly so."),
-    "full": ("By all rules", "Long warm-up, batch boundaries in every window, several runs."),
-    "sweep": ("How far smaller micro-batches help", "Real time and Spark's old continuous trigger beside."),
+    "article": ("The published setting", "Its warm-up is short and its window has no batch boundary, both on purpose."),
+    "full": ("With all rules of the method", "Long warm-up, batch boundaries in every window, several runs."),
+    "sweep": ("How much smaller micro-batches help", "Compared with real time and Spark's old continuous trigger."),
     "gap": ("What a checkpoint costs in real time", "The pause at a boundary, and what is replayed after a kill."),
-    "engines": ("Other engines at the same work", "By default and tuned, on the same broker, in the same run."),
+    "engines": ("Other engines at the same work", "With defaults and tuned, on the same broker, in the same run."),
     "engines-warm": (
         "The keyed aggregate after a long warm-up",
-        "The same lanes at 2,000 events a second when their engines have compiled what they run.",
+        "The same lanes at 2,000 events a second, after their engines have compiled the code.",
     ),
     "python": (
         "Python functions",
-        "Every kind of them in real time against a built-in expression, twice, the second time backwards.",
+        "Every kind in real time against a built-in expression. Two runs, the second in reverse order.",
     ),
     "python-rates": (
-        "How far Python functions go",
-        "In one life of each engine, other engines among them. Where the load missed its plan, no processor was left.",
+        "Python functions at rising rates",
+        "One process of each engine for all rates, with other engines. If the load missed its plan, no CPU was left.",
     ),
     "python-limit": (
         "The highest rates of Python functions",
-        "The same in another run, without the other engines, up to where the machine ends.",
+        "The same in another run, without the other engines, up to the limit of the machine.",
     ),
     "python-slow": (
-        "Python functions when little happens",
-        "Each call has one row. Beside these lanes, those of the next table ran on the same machine.",
+        "Python functions at a low rate",
+        "Each call has one row. The lanes of the next table ran on the same machine at the same time.",
     ),
     "python-slow-batches": (
-        "Functions on batches when little happens",
-        "The other half of the same measurement, with a built-in expression of its own.",
+        "Functions on batches at a low rate",
+        "The second part of the same measurement, with its own built-in expression.",
     ),
 }
 """The committed results, by folder, in the order of the page."""
@@ -66,7 +66,7 @@ def load(folder: str) -> Result:
 
 
 def readme(text: str) -> str:
-    """The README with the figures of a committed result in it."""
+    """Return the README with the figures of the committed results."""
     text = _between(text, f"<!-- measured: {ARTICLE.relative_to(ROOT)} -->", _figures(_article()))
     return _between(text, f"<!-- measured: {PYTHON.relative_to(ROOT)} -->", _python_figures(_valid(PYTHON)))
 
@@ -81,7 +81,7 @@ def _between(text: str, begin: str, figures: str) -> str:
 
 
 def picture() -> str:
-    """The README's picture."""
+    """Return the README's picture."""
     return percentile_svg(_article(), LANES)
 
 
@@ -97,7 +97,7 @@ def _valid(path: Path) -> Result:
 
 
 def _python_figures(result: Result) -> str:
-    """Each kind of Python function beside a built-in expression, in one sentence of the README's list."""
+    """Return the sentence of the README that compares each kind of Python function with a built-in expression."""
     rate = result.settings["rate_per_s"]
     kinds = {lane.name: FUNCTIONS[lane.runs.function].title for lane in SPARK_LANES if lane.runs.function}
     figures = [
@@ -109,14 +109,14 @@ def _python_figures(result: Result) -> str:
 
 
 def _figures(result: Result) -> str:
-    """The load in a sentence, the table, the ratios and the picture."""
+    """Return the sentence about the load, the table, the ratios and the picture."""
     settings, lanes = result.settings, result.lanes
     cores = result.machine.cores if result.machine is not None else None
     said = (
         f"{settings['rate_per_s']:,.0f} records a second of {settings['payload_bytes']} bytes, from Kafka through a "
         f"PySpark pipeline to Kafka, on a machine with {cores} cores that also ran the broker, "
-        "the load and the probe. Milliseconds from the moment a record was due to be sent until an ordinary consumer "
-        "had its result:"
+        "the load and the probe. Milliseconds from the intended send time of a record until an ordinary consumer has "
+        "its result:"
     )
     titles = {key: f"**{lanes[key].title}**" if key == "realtime" else lanes[key].title for key in LANES}
     rows = [_row(title, lanes[key]) for key, title in titles.items()]
@@ -139,16 +139,15 @@ def _row(title: str, lane: LaneSummary) -> str:
 
 
 def results_page() -> str:
-    """Every committed result: where it comes from, and its figures."""
+    """Return the page of every committed result, with its origin and its figures."""
     head = (
-        "# Results\n\nMeasured with `tailrace bench`, committed with everything that is needed to doubt them: "
-        "`result.json` and the histograms are in `benchmarks/results/`. "
+        "# Results\n\n`tailrace bench` measured these results. `benchmarks/results/` has the `result.json` and the "
+        "histograms of each, so that you can check them. "
         "`tailrace bench report benchmarks/results/NAME` renders a result as a page with charts. "
-        "[How it is measured](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
-        "Milliseconds from the moment a record was due to be sent until an ordinary consumer had its result. "
-        "A ratio says how many times as long as real time a lane took (for Python functions: as the five settings, "
-        "where they were measured); "
-        "there is none where a run is void. "
+        "[How the benchmark measures](concepts/benchmark-method.md), [how to run it yourself](guide/benchmark.md). "
+        "Figures are milliseconds from the intended send time of a record until an ordinary consumer has its result. "
+        "A ratio is the latency of a lane divided by that of real time (for Python functions by that of the five "
+        "settings, if they were measured). There is no ratio if a run is void. "
         "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
     )
     return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)

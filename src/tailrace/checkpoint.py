@@ -174,7 +174,7 @@ class Checkpoint:
             return
         raise CheckpointForeign(
             f"the checkpoint {self.path} belongs to {other}",
-            why=f"going on from its offsets would skip or repeat records of {owner.name!r}",
+            why=f"continuing from its offsets would skip or repeat records of {owner.name!r}",
             fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
         )
 

@@ -109,12 +109,12 @@ class KafkaSource:
 
     def _require_format(self) -> None:
         if self.format not in FORMATS:
-            raise DefinitionError(f"format={self.format!r} is no format", fix=f"use one of {', '.join(FORMATS)}")
+            raise DefinitionError(f"invalid format={self.format!r}", fix=f"use one of {', '.join(FORMATS)}")
         if self.format != "json":
             if self.schema is not None or self.json_options or self.event_time is not None:
                 raise DefinitionError(
-                    f"format={self.format!r} gives one column, value: no schema, event_time or json_options",
-                    fix="leave them out, or use format='json'",
+                    f"format={self.format!r} has one column, value, and takes no schema, event_time or json_options",
+                    fix="remove them, or use format='json'",
                 )
             return
         if self.schema is None or (isinstance(self.schema, str) and not self.schema.strip()):
@@ -126,20 +126,20 @@ class KafkaSource:
     def _require_starting(self) -> None:
         if isinstance(self.starting, str) and self.starting not in ("latest", "earliest"):
             raise OptionRefused(
-                f"starting={self.starting!r} is not a place in a topic",
+                f"invalid starting={self.starting!r}",
                 fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
             )
         if isinstance(self.starting, Mapping):
             object.__setattr__(self, "starting", _checked_offsets(self.starting))
         elif not isinstance(self.starting, str | datetime):
             raise OptionRefused(
-                f"starting={self.starting!r} is not a place in a topic",
+                f"invalid starting={self.starting!r}",
                 fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
             )
         if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
             raise OptionRefused(
                 f"starting={self.starting} has no time zone",
-                why="the same words mean another moment on another machine",
+                why="it would mean a different time on a machine in another time zone",
                 fix="datetime(..., tzinfo=timezone.utc)",
             )
 
@@ -205,8 +205,8 @@ class KafkaSink:
             taken = sorted(name for name in self.headers if name.startswith("tailrace."))
             if taken:
                 raise DefinitionError(
-                    f"the header {taken[0]!r} is Tailrace's own",
-                    fix="use a name without tailrace.",
+                    f"the header {taken[0]!r} is reserved for Tailrace",
+                    fix="use a name that does not start with tailrace.",
                 )
             object.__setattr__(self, "headers", dict(self.headers))
         object.__setattr__(self, "options", _checked_options(self.options, _OWNED_SINK_OPTIONS, "KafkaSink"))
@@ -254,8 +254,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise DefinitionError(
-                f"{self.name!r} cannot be a pipeline's name",
-                why="it names the checkpoint folder and the query",
+                f"invalid pipeline name {self.name!r}",
+                why="the checkpoint folder and the query have this name",
                 fix="use letters, digits, dot, dash and underscore",
             )
         self._require_types()
@@ -268,25 +268,25 @@ class Pipeline:
         if self.dead_letters is not None and self.dead_letter_topic is None:
             raise DefinitionError(
                 f"pipeline {self.name!r} has a topic for dead letters, but malformed={self.malformed!r}",
-                fix="leave one of them out",
+                fix="remove one of them",
             )
         if not self.lineage and self.sink.event_time is not None:
             raise DefinitionError(
                 f"pipeline {self.name!r} names an event_time for the lineage headers, but lineage=False",
-                fix="leave one of them out",
+                fix="remove one of them",
             )
         if self.dead_letter_topic is not None:
             _require_topics((self.dead_letter_topic,))
             if self.dead_letter_topic == self.sink.topic:
                 raise DefinitionError(
                     f"pipeline {self.name!r} writes its results and its dead letters to topic {self.sink.topic!r}",
-                    fix="name another with dead_letters=...",
+                    fix="choose another topic with dead_letters=...",
                 )
         for topic, role in ((self.sink.topic, "writes"), (self.dead_letter_topic, "sends its dead letters")):
             if topic is not None and any(_reads(source, topic) for source in self.sources):
                 raise DefinitionError(
                     f"pipeline {self.name!r} {role} to topic {topic!r}, which it also reads",
-                    why="every record it writes would come back to it for ever",
+                    why="it would process its own output forever",
                     fix="write to another topic",
                 )
 
@@ -310,9 +310,9 @@ class Pipeline:
             )
         if self.python_errors == "dead-letter" and not self.lineage:
             raise DefinitionError(
-                f"pipeline {self.name!r} makes dead letters of what Python functions fail on, but lineage=False",
-                why="without lineage nobody knows which record a row came from",
-                fix="leave one of them out",
+                f"pipeline {self.name!r} has python_errors='dead-letter', but lineage=False",
+                why="the dead letter is the source record of a row, which only lineage identifies",
+                fix="remove one of them",
             )
 
     def _require_types(self) -> None:
@@ -340,7 +340,7 @@ def _names(topics: object) -> tuple[str, ...]:
     if isinstance(topics, str):
         return (topics,)
     if not isinstance(topics, Iterable):
-        raise DefinitionError(f"{topics!r} cannot be a topic's name", fix='KafkaSource("payments", ...)')
+        raise DefinitionError(f"invalid topic name {topics!r}", fix='KafkaSource("payments", ...)')
     return tuple(topics)
 
 
@@ -356,7 +356,7 @@ def _checked_offsets(starting: Mapping[str, Mapping[str, int]]) -> dict[str, dic
     if not checked:
         raise OptionRefused(
             f"starting={starting!r} has no offsets per topic and partition",
-            fix='such as {"payments": {"0": 17, "1": -2}}, where -2 is the earliest and -1 the latest',
+            fix='use offsets such as {"payments": {"0": 17, "1": -2}}, where -2 is the earliest and -1 the latest',
         )
     return checked
 
@@ -374,20 +374,20 @@ def _reads(source: KafkaSource, topic: str) -> bool:
 
 def _require_pattern(pattern: str, names: Sequence[str]) -> None:
     if names:
-        raise DefinitionError("the source has topics and a pattern", fix="give one of them")
+        raise DefinitionError("the source has both topics and a pattern", fix="remove one of them")
     try:
         re.compile(pattern)
     except (re.error, TypeError) as wrong:
         raise DefinitionError(
-            f"pattern={pattern!r} is no regular expression that Python and Java both read",
+            f"invalid pattern={pattern!r}: not a regular expression in both Python and Java",
             why=str(wrong),
-            fix='write it in what both share, such as "payments-.*"',
+            fix='use only syntax that both share, such as "payments-.*"',
         ) from wrong
 
 
 def _require_column_name(name: str | None, role: str) -> None:
     if name is not None and (not name or name.startswith(RESERVED_PREFIX)):
-        raise DefinitionError(f"{role}={name!r} cannot be a column's name", fix=f'{role}="kafka"')
+        raise DefinitionError(f"invalid column name {role}={name!r}", fix=f'{role}="kafka"')
 
 
 def _require_topics(names: Sequence[str]) -> None:
@@ -397,8 +397,8 @@ def _require_topics(names: Sequence[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in (".", ".."):
             raise DefinitionError(
-                f"{name!r} cannot be a topic's name",
-                fix="a topic's name has letters, digits, dots, dashes and underscores, 249 at most",
+                f"invalid topic name {name!r}",
+                fix="use letters, digits, dots, dashes and underscores, 249 characters at most",
             )
     if len(set(names)) != len(names):
         raise DefinitionError("the source names a topic twice", fix="name each topic once")

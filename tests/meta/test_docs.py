@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from docs.generate import pages
-from tailrace.measure.catalogue import STUDIES
 from tailrace.measure.lanes import all_lanes
-from tailrace.measure.options import PROFILES
+from tailrace.measure.options import PROFILES, STUDIES
 from tailrace.measure.schedule import Shape
 from tailrace.measure.works import Work
 
@@ -26,7 +25,7 @@ def test_reference_pages_are_up_to_date(page: Path) -> None:
     assert page.read_text() == pages()[page], "run: make docs"
 
 
-def test_every_place_named_in_the_architecture_exists() -> None:
+def test_every_path_in_the_architecture_exists() -> None:
     table = (ROOT / "ARCHITECTURE.md").read_text().partition("## The tree")[2].partition("## Direction")[0]
     named = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(named) > 10
@@ -34,7 +33,7 @@ def test_every_place_named_in_the_architecture_exists() -> None:
     assert not missing
 
 
-def test_every_part_of_the_package_is_in_the_architecture() -> None:
+def test_the_architecture_names_every_part_of_the_package() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     parts = [
         path
@@ -59,7 +58,7 @@ def test_links_and_their_anchors_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_source_files_named_in_a_page_exist(page: Path) -> None:
+def test_source_files_in_a_page_exist(page: Path) -> None:
     named = set(re.findall(r"`([\w-]+(?:/[\w.-]+)*/[\w.-]+\.(?:py|scala))`", page.read_text()))
     homes = (ROOT, ROOT / "src", ROOT / "src" / "tailrace")
     assert not [name for name in named if not any((home / name).exists() for home in homes)]
@@ -83,7 +82,7 @@ CHOICES: dict[str, Iterable[str]] = {
 
 
 @pytest.mark.parametrize("known", CHOICES.values(), ids=CHOICES)
-def test_the_guide_to_the_benchmark_names_everything_that_can_be_chosen(known: Iterable[str]) -> None:
+def test_the_benchmark_guide_names_every_choice(known: Iterable[str]) -> None:
     rows = [line for line in (ROOT / "docs/guide/benchmark.md").read_text().splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
     assert set(known) <= named

@@ -20,7 +20,7 @@ def drawn_tree() -> dict[str, str | None]:
     return drawn
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+def test_the_docstring_shows_the_class_tree() -> None:
     real = {found.__name__: found.__base__.__name__ for found in CLASSES if found is not TailraceError}
     assert drawn_tree() == real | {"TailraceError": None}
 
@@ -30,16 +30,16 @@ def test_codes_are_unique() -> None:
     assert len(set(codes)) == len(codes)
 
 
-def test_codes_are_class_names_as_a_log_search_writes_them() -> None:
+def test_codes_follow_the_class_names() -> None:
     # vars: not inherited by accident.
     codes = {kind.__name__: vars(kind).get("code") for kind in CLASSES}
     assert codes == {name: re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in codes}
 
 
-def test_exit_codes_are_documented_ones() -> None:
+def test_exit_codes_are_documented() -> None:
     assert [kind.__name__ for kind in CLASSES if kind.exit_code not in {1, 2}] == []
 
 
-def test_classes_say_in_one_sentence_what_happened() -> None:
+def test_class_docstrings_start_with_one_sentence() -> None:
     summaries = {kind.__name__: (vars(kind)["__doc__"] or "").split("\n\n")[0] for kind in CLASSES}
     assert [name for name, text in summaries.items() if not re.fullmatch(r"[A-Z][^.\n]*\.", text)] == []

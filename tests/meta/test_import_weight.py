@@ -57,14 +57,14 @@ assert _run({arguments!r}) == 0
         "demo --help",
     ],
 )
-def test_nothing_heavy_is_imported_and_nothing_is_started(program: str) -> None:
+def test_import_loads_nothing_heavy_and_starts_nothing(program: str) -> None:
     modules, events, threads = observe(program)
     assert modules.isdisjoint(HEAVY), modules & set(HEAVY)
     assert events == []
     assert threads == 1
 
 
-def test_the_observer_itself_sees_what_it_watches_for() -> None:
+def test_the_observer_detects_imports_and_processes() -> None:
     program = (
         "import numpy, subprocess, threading, sys\n"
         "subprocess.run([sys.executable, '-c', ''])\n"

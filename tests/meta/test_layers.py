@@ -81,11 +81,11 @@ def layers_imported(path: Path) -> set[str]:
     return {part[1] for part in parts if part[0] == "tailrace" and len(part) > 1 and part[1] in RANK}
 
 
-def test_every_module_is_in_a_layer_and_every_layer_exists() -> None:
+def test_the_layers_are_the_modules() -> None:
     assert top_levels() == set(RANK)
 
 
-def test_modules_import_only_what_is_below_them() -> None:
+def test_modules_import_only_lower_layers() -> None:
     offenders = [
         f"{name_of(path)} imports {other}"
         for path in layered_files()
@@ -95,7 +95,7 @@ def test_modules_import_only_what_is_below_them() -> None:
     assert not offenders, "\n".join(offenders)
 
 
-def test_only_what_is_above_running_imports_the_package_itself() -> None:
+def test_only_layers_above_running_import_the_package() -> None:
     below = [path for path in layered_files() if RANK[layer_of(path)] >= ROOT_RANK]
     offenders = [name_of(path) for path in below if "tailrace" in set(imported_modules(tree_of(path)))]
     assert not offenders, "\n".join(offenders)
@@ -110,7 +110,7 @@ def test_imports_are_absolute() -> None:
     assert not offenders, "\n".join(offenders)
 
 
-def test_the_package_itself_imports_only_definitions_and_names_the_rest_lazily() -> None:
+def test_the_package_loads_definitions_eagerly_and_the_rest_lazily() -> None:
     tree = tree_of(PACKAGE / "__init__.py")
     at_once = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module is not None}
     assert {name for name in at_once if name.startswith("tailrace")} == {
@@ -128,7 +128,7 @@ def test_the_package_itself_imports_only_definitions_and_names_the_rest_lazily()
     }
 
 
-def test_python_m_tailrace_is_the_command_line_and_nothing_else() -> None:
+def test_python_m_tailrace_is_only_the_command_line() -> None:
     assert set(imported_modules(tree_of(PACKAGE / "__main__.py"))) == {"tailrace.cli"}
 
 
@@ -149,7 +149,7 @@ def test_only_two_modules_touch_the_jvm() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(JVM_MAY_BE_GONE))
-def test_running_takes_nothing_but_an_error_from_py4j(name: str) -> None:
+def test_running_imports_only_an_error_from_py4j(name: str) -> None:
     imports = (node for node in ast.walk(tree_of(PACKAGE / name)) if isinstance(node, ast.ImportFrom))
     assert [alias.name for node in imports if node.module == "py4j.protocol" for alias in node.names] == ["Py4JError"]
 
@@ -177,7 +177,7 @@ def test_checks_import_no_client_and_no_jvm() -> None:
     assert not offenders, "\n".join(offenders)
 
 
-def test_the_walk_sees_imports_wherever_they_hide() -> None:
+def test_every_form_of_import_is_detected() -> None:
     tree = ast.parse(
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from tailrace.cli import app\n"

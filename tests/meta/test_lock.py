@@ -47,19 +47,19 @@ def test_every_dependency_is_locked_at_a_version_that_it_allows() -> None:
         assert requirement.specifier.contains(version), f"{requirement} is locked at {version}"
 
 
-def test_what_is_needed_to_run_is_locked_as_what_is_tested() -> None:
+def test_run_and_test_locks_agree() -> None:
     run, everything = locked_requirements("requirements-run.lock"), locked_requirements()
     assert {name: everything[name] for name in run} == run
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {canonicalize_name(Requirement(each).name) for each in project["dependencies"]} <= set(run)
 
 
-def test_every_jar_has_a_checksum_and_both_sets_are_there() -> None:
+def test_every_jar_has_a_checksum_and_a_set() -> None:
     jars = read_lock()
     assert {jar.set_name for jar in jars} == {"connector", "broker"}
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars)
     assert len({jar.sha256 for jar in jars}) == len(jars), "two jars cannot have one content"
 
 
-def test_no_jar_moves_under_its_version() -> None:
+def test_jar_versions_are_exact() -> None:
     assert not [jar.coordinate for jar in read_lock() if re.search(r"SNAPSHOT|latest|[+\[\]()]", jar.version)]

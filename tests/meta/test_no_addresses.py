@@ -65,5 +65,5 @@ def test_no_file_names_a_registry_or_one_machine(pattern: re.Pattern[str]) -> No
     ],
     ids=["host", "mirror", "option", "path"],
 )
-def test_each_pattern_finds_what_it_is_for(pattern: re.Pattern[str], text: str) -> None:
+def test_each_pattern_matches_its_example(pattern: re.Pattern[str], text: str) -> None:
     assert pattern.search(text)

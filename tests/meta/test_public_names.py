@@ -31,14 +31,14 @@ TESTING = [
 ]
 
 
-def test_the_public_names_are_these() -> None:
+def test_public_names() -> None:
     """A name that is public once is a promise: changing this list is a decision, not an accident."""
     assert tailrace.__all__ == PUBLIC
     assert sorted(PUBLIC) == PUBLIC
     assert len(PUBLIC) <= 12
 
 
-def test_dir_shows_the_public_names_and_no_others() -> None:
+def test_dir_lists_the_public_names() -> None:
     assert dir(tailrace) == PUBLIC
 
 
@@ -50,16 +50,16 @@ def test_a_public_name_is_a_documented_class_or_function(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["tailrace.start", "tailrace.run"])
-def test_session_is_a_function_whatever_was_used_before_it(first: str) -> None:
+def test_session_stays_a_function_after_other_imports(first: str) -> None:
     program = f"import tailrace\n{first}\nassert callable(tailrace.session), tailrace.session"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.DEVNULL)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     assert not hasattr(tailrace, "pipelines")
 
 
-def test_the_public_names_of_the_test_kit_are_these() -> None:
+def test_public_names_of_the_test_kit() -> None:
     assert tailrace.testing.__all__ == TESTING
     assert len(TESTING) <= 12
 
@@ -73,5 +73,5 @@ def test_a_public_name_of_the_test_kit_is_a_documented_class_or_function(name: s
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_an_unknown_name_of_the_test_kit_is_an_attribute_error() -> None:
+def test_an_unknown_name_of_the_test_kit_raises_attribute_error() -> None:
     assert not hasattr(tailrace.testing, "bench_of_another_kind")

@@ -64,25 +64,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Json:
         return written
 
 
-def test_the_whole(whole: Json) -> None:
-    assert set(table("The whole")) == set(whole)
-    assert named(table("The whole")["machine"]) == set(whole["machine"])
+def test_result(whole: Json) -> None:
+    assert set(table("The result")) == set(whole)
+    assert named(table("The result")["machine"]) == set(whole["machine"])
     assert list(whole["clients"]) == ["producer", "probe", "topics"]
 
 
 def test_settings() -> None:
     assert set(table("Settings")) == set(OPTIONS.as_settings())
     added = named(PAGE.partition("A study adds what it varies:")[2].partition("\n")[0])
-    made = (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS))
-    assert {key for study in made for key in study.settings} - set(OPTIONS.as_settings()) <= added
+    studies_with_more = (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS))
+    assert {key for study in studies_with_more for key in study.settings} - set(OPTIONS.as_settings()) <= added
 
 
-def test_a_lane(whole: Json) -> None:
+def test_lane(whole: Json) -> None:
     (lane,) = whole["lanes"].values()
     assert set(table("A lane")) == set(lane)
 
 
-def test_a_run(whole: Json) -> None:
+def test_run(whole: Json) -> None:
     (run,) = whole["runs"]
     described = table("A run")
     assert set(described) == set(run)
@@ -94,11 +94,11 @@ def test_a_run(whole: Json) -> None:
     assert fields_of(Span) <= named(described["spans_ms"])
 
 
-def test_a_ratio() -> None:
+def test_ratio() -> None:
     assert set(table("A ratio")) == fields_of(Ratio)
 
 
-def test_what_a_study_adds() -> None:
+def test_additions_of_a_study() -> None:
     added: Json = {}
     for study in (sweep_study(OPTIONS), rates_study(OPTIONS), gap_study(OPTIONS)):
         added |= study.add(Result(runs=tuple(run_of(cell) for cell in study.cells))).to_json()
@@ -109,7 +109,7 @@ def test_what_a_study_adds() -> None:
     assert {*added["rates"], *ladder, *ladder["ladder"][0]} <= named(described["rates"])
 
 
-def test_an_interval() -> None:
+def test_interval() -> None:
     study = gap_study(replace(OPTIONS, rate=1000), (5,), kills=False)
     boundary = Boundary(at_s=1.0, batch=2, pause_ms=130.0, parts_ms={"planning": 20.0})
     runs = tuple(replace(run_of(cell), boundaries=(boundary,)) for cell in study.cells)

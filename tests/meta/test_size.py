@@ -48,7 +48,7 @@ def test_functions_declare_what_they_return() -> None:
     assert not offenders, "\n".join(offenders)
 
 
-def test_a_docstring_does_not_count() -> None:
+def test_docstring_lines_do_not_count() -> None:
     code = 'def f():\n    """One\n\n    two.\n    """\n    return 1\n'
     (function,) = ast.parse(code).body
     assert isinstance(function, ast.FunctionDef)

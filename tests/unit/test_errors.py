@@ -6,16 +6,16 @@ from tailrace import errors
 from tailrace.errors import BrokerUnreachable, KafkaError, TailraceError
 
 
-def test_an_error_says_what_why_and_the_way_out_with_its_code() -> None:
+def test_an_error_has_code_what_why_and_fix() -> None:
     error = BrokerUnreachable("no broker answers", why="refused", fix="start one", detail="a stack trace")
     assert str(error) == "no broker answers [BROKER_UNREACHABLE]\nwhy: refused\nfix: start one"
 
 
-def test_what_is_not_known_takes_no_line() -> None:
+def test_missing_parts_take_no_line() -> None:
     assert str(TailraceError("it broke")) == "it broke [TAILRACE_ERROR]"
 
 
-def test_one_except_clause_catches_a_whole_branch() -> None:
+def test_a_base_class_catches_its_branch() -> None:
     with pytest.raises(KafkaError):
         raise BrokerUnreachable("gone")
 
@@ -37,7 +37,7 @@ def test_exit_codes(kind: type[TailraceError], exit_code: int) -> None:
     assert kind.exit_code == exit_code
 
 
-def test_an_error_survives_the_way_between_processes() -> None:
+def test_errors_can_be_pickled() -> None:
     error = BrokerUnreachable("no broker answers", why="refused", fix="start one", detail="trace")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is BrokerUnreachable

@@ -11,7 +11,7 @@ def launch() -> str:
     return "a gateway"
 
 
-def test_a_jvm_starts_while_the_program_goes_on() -> None:
+def test_a_jvm_starts_in_the_background() -> None:
     goes_on = threading.Event()
     jvm = PrelaunchedJvm({}, lambda: "a gateway" if goes_on.wait(10) else "too late")
     goes_on.set()
@@ -37,13 +37,13 @@ def test_gateway_raises_the_error_of_a_failed_start() -> None:
         ({"spark.master": "spark://host:7077"}, False),  # a driver that listens on loopback alone
     ],
 )
-def test_what_is_fixed_when_a_jvm_starts_must_be_the_same(settings: Mapping[str, str], can_run: bool) -> None:
+def test_a_prelaunched_jvm_needs_the_same_launch_settings(settings: Mapping[str, str], can_run: bool) -> None:
     jvm = PrelaunchedJvm({}, launch)
     assert jvm.gateway() == "a gateway"
     assert jvm.can_run(settings) is can_run
 
 
-def test_what_the_users_file_sets_in_the_environment_must_be_the_same(
+def test_a_prelaunched_jvm_needs_the_same_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jvm = PrelaunchedJvm({}, launch)
@@ -51,7 +51,7 @@ def test_what_the_users_file_sets_in_the_environment_must_be_the_same(
     assert not jvm.can_run({})
 
 
-def test_the_jvm_gets_our_environment_beside_pysparks() -> None:
+def test_the_jvm_gets_tailraces_and_pysparks_environment() -> None:
     arguments = _LaunchArguments({"stderr": 1}, {"JAVA_HOME": "/jdk"})
     arguments["env"] = {"SPARK_CONNECT_MODE": "0", "JAVA_HOME": "/other"}
     arguments["stdin"] = 2

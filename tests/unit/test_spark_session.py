@@ -31,14 +31,12 @@ def write_defaults(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> 
     monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
 
 
-def test_nothing_set_is_nothing_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_configuration_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert user_settings({}) == {}
 
 
-def test_the_defaults_file_is_read_comments_and_blank_lines_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_defaults_file_skips_comments_and_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_defaults(
         tmp_path,
         monkeypatch,
@@ -51,9 +49,7 @@ def test_the_defaults_file_is_read_comments_and_blank_lines_aside(
     }
 
 
-def test_the_defaults_file_of_spark_home_is_read_where_no_folder_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_defaults_file_of_spark_home_is_the_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_defaults(tmp_path / "conf", monkeypatch, "spark.master yarn\n")
     monkeypatch.delenv("SPARK_CONF_DIR")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
@@ -61,21 +57,21 @@ def test_the_defaults_file_of_spark_home_is_read_where_no_folder_is_named(
 
 
 @pytest.mark.parametrize("line", ["spark.master=local[3]", "spark.master = local[3]", "spark.master: local[3]"])
-def test_the_defaults_file_may_be_written_as_any_java_properties(
+def test_the_defaults_file_accepts_java_properties_syntax(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     write_defaults(tmp_path, monkeypatch, line + "\n")
     assert user_settings({}) == {"spark.master": "local[3]"}
 
 
-def test_a_conf_folder_that_happens_to_be_here_is_not_sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conf_folder_in_the_working_directory_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_defaults(tmp_path / "conf", monkeypatch, "spark.master yarn\n")
     monkeypatch.delenv("SPARK_CONF_DIR")
     monkeypatch.chdir(tmp_path)
     assert user_settings({}) == {}
 
 
-def test_submit_arguments_are_read_as_a_shell_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_arguments_are_split_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "PYSPARK_SUBMIT_ARGS",
         "--master local[7] --conf spark.a=1 -c 'spark.b=x y=z' --conf broken --name spark.c=9 pyspark-shell",
@@ -83,12 +79,12 @@ def test_submit_arguments_are_read_as_a_shell_would(monkeypatch: pytest.MonkeyPa
     assert user_settings({}) == {"spark.master": "local[7]", "spark.a": "1", "spark.b": "x y=z"}
 
 
-def test_submit_arguments_may_be_joined_by_an_equals_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_arguments_accept_an_equals_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master=local[7] --conf=spark.a=1 pyspark-shell")
     assert user_settings({}) == {"spark.master": "local[7]", "spark.a": "1"}
 
 
-def test_each_place_wins_over_the_ones_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_origin_overrides_the_previous_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_defaults(tmp_path, monkeypatch, "spark.a file\nspark.b file\nspark.c file\nspark.master yarn\n")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.b=args --conf spark.c=args --master local[2] pyspark-shell")
     assert user_settings({"spark.c": "given", "spark.d": "given"}) == {
@@ -100,7 +96,7 @@ def test_each_place_wins_over_the_ones_before_it(tmp_path: Path, monkeypatch: py
     }
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_the_given_configuration_is_not_modified() -> None:
     given = {"spark.a": "1"}
     user_settings(given)["spark.b"] = "2"
     assert given == {"spark.a": "1"}
@@ -124,7 +120,7 @@ def test_the_log_is_in_the_users_state_folder(home: Path) -> None:
     assert log_file().is_relative_to(home / "state")
 
 
-def test_none_of_this_started_spark() -> None:
+def test_reading_the_configuration_does_not_start_spark() -> None:
     user_settings({})
     assert not has_context()
     assert SparkContext._gateway is None
@@ -153,18 +149,18 @@ def require(version: str | None) -> None:
     require_engine(spark)
 
 
-def test_the_engine_of_this_version_is_taken() -> None:
+def test_the_engine_of_this_version_is_accepted() -> None:
     require(VERSION)
 
 
-def test_a_spark_without_the_engine_is_refused_before_anything_of_it_is_called() -> None:
+def test_a_spark_without_the_engine_is_refused() -> None:
     with pytest.raises(EngineMissing) as missing:
         require(None)
     assert "tr.session()" in missing.value.fix
 
 
 @pytest.mark.parametrize("version", ["0.0.1", f"{VERSION}.dev1", "unknown", ""])
-def test_the_engine_of_another_version_is_refused_with_both(version: str) -> None:
+def test_the_engine_of_another_version_is_refused(version: str) -> None:
     with pytest.raises(EngineMismatch) as refused:
         require(version)
     assert refused.value.what.endswith(f"engine of Tailrace {version}, but this is Tailrace {VERSION}")
@@ -186,14 +182,14 @@ def old_logs(count: int) -> list[Path]:
     return logs
 
 
-def test_the_newest_logs_stay_and_older_ones_go() -> None:
+def test_only_the_newest_logs_are_kept() -> None:
     logs = old_logs(KEPT_LOGS + 2)
     spark_jvm._open_log(log_file()).close()
     assert [log.exists() for log in logs] == [False] * 2 + [True] * KEPT_LOGS
     assert log_file().exists()
 
 
-def test_the_log_of_a_live_process_stays_however_old_it_is() -> None:
+def test_an_old_log_of_a_live_process_is_kept() -> None:
     old_logs(KEPT_LOGS + 2)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         live = log_file().with_name(f"spark-{other.pid}.log")
@@ -203,7 +199,7 @@ def test_the_log_of_a_live_process_stays_however_old_it_is() -> None:
         assert live.exists()
 
 
-def test_the_log_of_a_live_jvm_stays_although_the_process_that_started_it_is_not_known_here() -> None:
+def test_the_log_of_a_live_jvm_of_another_process_is_kept() -> None:
     oldest = old_logs(KEPT_LOGS + 2)[0]
     with spark_jvm._open_log(oldest) as log:
         jvm = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=log)
@@ -217,7 +213,7 @@ def test_the_log_of_a_live_jvm_stays_although_the_process_that_started_it_is_not
     assert not oldest.exists()
 
 
-def test_a_log_that_another_start_removes_in_the_meantime_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_removed_concurrently_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = old_logs(KEPT_LOGS + 2)
     found = Path.glob
 
@@ -231,7 +227,7 @@ def test_a_log_that_another_start_removes_in_the_meantime_is_no_error(monkeypatc
     assert not logs[1].exists()
 
 
-def test_py4js_words_through_the_root_logger_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_py4j_messages_in_the_root_logger_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before = root.filters[:]
     try:

@@ -20,7 +20,7 @@ def test_no_key_is_set_twice() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
-def test_every_setting_says_why_and_what_it_is_worth(setting: Setting) -> None:
+def test_every_setting_has_a_reason_and_an_effect(setting: Setting) -> None:
     assert setting.reason.endswith(".")
     assert setting.effect
 
@@ -31,7 +31,7 @@ def test_tailrace_never_refuses_its_own_settings(realtime: bool, local: bool) ->
     assert list(unworkable(mine, shuffles=3)) == []
 
 
-def test_loopback_and_the_local_file_manager_are_for_this_machine_alone() -> None:
+def test_loopback_and_the_local_file_manager_are_for_local_masters() -> None:
     elsewhere = soft_settings(Scope.CONTEXT, local=False) | query_settings(realtime=True, local=False)
     here = soft_settings(Scope.CONTEXT, local=True) | query_settings(realtime=True, local=True)
     assert set(here) - set(elsewhere) == {
@@ -41,7 +41,7 @@ def test_loopback_and_the_local_file_manager_are_for_this_machine_alone() -> Non
     }
 
 
-def test_both_modes_write_checkpoints_that_the_other_can_continue() -> None:
+def test_both_modes_write_the_same_checkpoint_format() -> None:
     batch, realtime = query_settings(realtime=False, local=True), query_settings(realtime=True, local=True)
     state = {key: value for key, value in batch.items() if "stateStore" in key}
     assert state["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
@@ -49,24 +49,24 @@ def test_both_modes_write_checkpoints_that_the_other_can_continue() -> None:
     assert state.items() <= realtime.items()
 
 
-def test_a_microbatch_query_gets_nothing_that_only_suits_real_time() -> None:
+def test_micro_batch_gets_no_real_time_settings() -> None:
     only_realtime = set(soft_settings(Scope.REALTIME, local=True))
     assert only_realtime
     assert only_realtime.isdisjoint(query_settings(realtime=False, local=True))
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.key)
-def test_what_cannot_work_is_found_with_its_reason(refusal: Refusal) -> None:
+def test_settings_that_cannot_work_have_a_reason(refusal: Refusal) -> None:
     value = refusal.bad[0].upper()  # Spark does not mind the case of true and false
     assert list(unworkable({refusal.key: value}, shuffles=1)) == [refusal]
     assert refusal.why
 
 
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
-def test_what_only_hurts_a_shuffle_is_taken_where_there_is_none(key: str) -> None:
+def test_settings_that_only_affect_a_shuffle_are_accepted_without_one(key: str) -> None:
     assert list(unworkable({key: "true"}, shuffles=0)) == []
     assert [refusal.key for refusal in unworkable({key: "true"}, shuffles=1)] == [key]
 
 
-def test_other_values_of_the_same_settings_are_taken() -> None:
+def test_other_values_of_the_same_settings_are_accepted() -> None:
     assert list(unworkable({refusal.key: "false" for refusal in REFUSALS}, shuffles=1)) == []

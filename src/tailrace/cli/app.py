@@ -38,7 +38,7 @@ def root(
         bool,
         typer.Option(
             "--version",
-            help="Print the version and end.",
+            help="Print the version and exit.",
             is_eager=True,
             callback=lambda value: _print_version() if value else None,
         ),

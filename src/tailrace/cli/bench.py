@@ -71,7 +71,7 @@ def bench(
     burst: Burst = None,
     out: Out = None,
     bootstrap_servers: Servers = None,
-    list_lanes: Annotated[bool, typer.Option("--list-lanes", help="Print all lanes and end.")] = False,
+    list_lanes: Annotated[bool, typer.Option("--list-lanes", help="Print all lanes and exit.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -133,7 +133,7 @@ def _require_after(context: typer.Context, *names: str) -> None:
         if _is_given(context, name):
             option = f"--{name.replace('_', '-')}"
             fix = "leave it out: a study has no profile" if name == "profile" else f"put {option} after it"
-            raise OptionRefused(f"{option} stands before the study or pipeline", fix=fix)
+            raise OptionRefused(f"{option} is in front of the study or pipeline", fix=fix)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -150,14 +150,14 @@ def _print_lanes() -> None:
 
 def _run(study: "Study", options: "BenchOptions", out: Path | None, servers: str | None, *, as_json: bool) -> None:
     """Run a study, write its files, print its table."""
-    from tailrace.measure.place import bench_place
+    from tailrace.measure.run import open_bench
     from tailrace.measure.screen import Screen
     from tailrace.measure.study import run_study
     from tailrace.report import write_report
 
     folder = out or _new_folder(study.name)
     screen_console = console()
-    with Screen(screen_console) as screen, bench_place(servers, options.partitions, screen.say) as place:
+    with Screen(screen_console) as screen, open_bench(servers, options.partitions, screen.say) as place:
         result = run_study(study, place, screen, folder)
     write_report(result, folder / "report.html")
     if as_json:
@@ -256,7 +256,7 @@ def engines(
     try:
         kinds = tuple(Kind(word.strip()) for word in works.split(","))
     except ValueError:
-        raise OptionRefused(f"--works {works} is not known", fix=f"use one or more of: {', '.join(Kind)}") from None
+        raise OptionRefused(f"invalid --works {works}", fix=f"use one or more of: {', '.join(Kind)}") from None
     per_second = tuple(float(number) for number in _whole_numbers(rates, "--rates"))
     _run(engines_study(options, kinds, per_second, names), options, out, bootstrap_servers, as_json=json)
 
@@ -268,7 +268,7 @@ def rates(
     ladder: Annotated[str, typer.Option(help="Rates, separated by commas.")] = (
         "10,100,500,1000,2000,4000,8000,12000,16000,24000"
     ),
-    bound: Annotated[float, typer.Option(help="The 99th percentile must be below so many milliseconds.", min=1)] = 100,
+    bound: Annotated[float, typer.Option(help="The limit of p99, in milliseconds.", min=1)] = 100,
     work: Work = None,
     lanes: Lanes = "realtime",
     seconds: Seconds = 20,
@@ -317,26 +317,28 @@ def study(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of --list.")] = None,
     *,
-    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and end.")] = False,
+    list_studies: Annotated[bool, typer.Option("--list", help="Print all studies and exit.")] = False,
     out: Out = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a named study. Options after NAME take the place of its own: study gap --intervals 5."""
+    """Run a named study. Options after NAME override its own: study gap --intervals 5."""
     from tailrace.errors import OptionRefused
-    from tailrace.measure.catalogue import STUDIES, study_named
+    from tailrace.measure.options import STUDIES, study_named
 
     if list_studies:
         for each in STUDIES.values():
             typer.echo(f"{each.name:<20} {each.minutes:>3} min  {each.question}")
         return
     if name is None:
-        raise OptionRefused("no study is named", fix="tailrace bench study NAME; tailrace bench study --list shows all")
-    found = study_named(name)
+        raise OptionRefused(
+            "no study given", fix="run tailrace bench study NAME; tailrace bench study --list shows all names"
+        )
+    chosen = study_named(name)
     if context.obj:
         option = f"--{next(iter(context.obj)).replace('_', '-')}"
-        raise OptionRefused(f"{option} stands before the study", fix=f"put {option} after {name}")
+        raise OptionRefused(f"{option} is in front of the study", fix=f"put {option} after {name}")
     folder = out or _new_folder(name)
-    arguments = [*found.arguments, "--out", str(folder), *context.args]
+    arguments = [*chosen.arguments, "--out", str(folder), *context.args]
     group: Any = context.parent and context.parent.command
     with group.make_context("bench", arguments, parent=context.parent.parent if context.parent else None) as inner:
         group.invoke(inner)
@@ -345,7 +347,7 @@ def study(
 @app.command("lineage", hidden=True)
 def lineage(
     *,
-    rounds: Annotated[int, typer.Option(help="How often both lanes are measured.", min=1)] = 4,
+    rounds: Annotated[int, typer.Option(help="Measured runs of each lane.", min=1)] = 4,
     seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
     warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 10,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
@@ -353,7 +355,7 @@ def lineage(
     verbose: Verbose = False,
 ) -> None:
     """Measure what lineage costs: the demo's pipeline with and without it."""
-    from tailrace.demo.lineage import LineageOptions, measure_lineage
+    from tailrace.demo.feature_costs import LineageOptions, measure_lineage
 
     _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say), "lineage", out)
 
@@ -367,7 +369,7 @@ def static_table(
     verbose: Verbose = False,
 ) -> None:
     """Measure what a static table in a broadcast join costs at each checkpoint."""
-    from tailrace.measure.static_table import measure_static_tables
+    from tailrace.demo.feature_costs import measure_static_tables
 
     sizes = _whole_numbers(rows, "--rows", least=0)
     _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
@@ -408,9 +410,9 @@ def pipeline(
     generator: Annotated[
         str | None, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
     ] = None,
-    replay: Annotated[str | None, typer.Option(help="A topic whose records to send again.")] = None,
+    replay: Annotated[str | None, typer.Option(help="The topic whose records to replay.")] = None,
     replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
-    replay_limit: Annotated[int, typer.Option(help="How many of its records.", min=1)] = 100_000,
+    replay_limit: Annotated[int, typer.Option(help="The maximum number of records to replay.", min=1)] = 100_000,
     rate: Rate = None,
     seconds: Seconds = None,
     warmup: Warmup = None,
@@ -419,7 +421,7 @@ def pipeline(
     trigger_every: TriggerEvery = None,
     runs: Runs = None,
     shape: Shape = None,
-    lanes: Annotated[str | None, typer.Option(help="Some of floor, microbatch and realtime.")] = None,
+    lanes: Annotated[str | None, typer.Option(help="One or more of floor, microbatch and realtime.")] = None,
     burst: Burst = None,
     out: Out = None,
     bootstrap_servers: Servers = None,
@@ -431,13 +433,13 @@ def pipeline(
 
     from tailrace.errors import OptionRefused
     from tailrace.kafka.bootstrap import resolve_bootstrap_servers
-    from tailrace.measure import pipeline_study as own
+    from tailrace.measure import studies as own
     from tailrace.measure.options import options_of
 
     if (generator is None) == (replay is None):
         raise OptionRefused(
-            "no records to send are named",
-            fix="use --generator FILE:FUNCTION or --replay TOPIC, one of the two",
+            "no records to send" if generator is None else "--generator and --replay are both given",
+            fix="use either --generator FILE:FUNCTION or --replay TOPIC",
         )
     options = options_of("article", _chosen(context, locals()))
     with tempfile.TemporaryDirectory(prefix="tailrace-replay-") as folder:

@@ -28,9 +28,9 @@ Name = Annotated[str, typer.Option("--name", help="Several brokers run side by s
 def start(
     *,
     name: Name = "default",
-    port: Annotated[int, typer.Option(help="The port for clients; 0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="The port for clients; 0 picks a free port.", min=0, max=65535)] = 0,
     controller_port: Annotated[
-        int, typer.Option(help="The port for Kafka's own controller; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(help="The port for Kafka's own controller; 0 picks a free port.", min=0, max=65535)
     ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of earlier runs first.")] = False,
     heap_mb: Annotated[int, typer.Option("--heap-mb", help="The broker's memory limit.", min=128)] = 384,
@@ -94,7 +94,7 @@ def status(*, json: Json = False, verbose: Verbose = False) -> None:
 def topic(
     names: Annotated[list[str], typer.Argument(help="The topics to create.")],
     *,
-    partitions: Annotated[int, typer.Option(help="How many partitions each has.", min=1)] = 2,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
     bootstrap_servers: BootstrapServers = None,
     verbose: Verbose = False,
 ) -> None:
@@ -103,8 +103,9 @@ def topic(
 
     config = _client(bootstrap_servers)
     for each in names:
-        made = create_topic(config, each, partitions)
-        say(f"topic {each!r} " + (f"made with {counted(partitions, 'partition')}" if made else "is there already"))
+        created = create_topic(config, each, partitions)
+        outcome = f"created with {counted(partitions, 'partition')}" if created else "is there already"
+        say(f"topic {each!r} {outcome}")
 
 
 @app.command()
@@ -156,7 +157,7 @@ def read(
 
     if starting == "latest" and not follow and count is None:
         raise OptionRefused(
-            "--from latest reads only new records, but nothing makes it wait for them",
+            "--from latest reads only new records, but the command does not wait for any",
             fix="add --follow or --count",
         )
     records = read_records(_client(bootstrap_servers), topic, starting=starting, count=count, follow=follow)
@@ -184,7 +185,7 @@ def _client(bootstrap_servers: str | None) -> "ClientConfig":
 
 
 def _lines() -> Iterator[bytes]:
-    """Standard input line by line, each as soon as it comes."""
+    """Yield the lines of standard input, each as soon as it arrives."""
     for line in sys.stdin.buffer:
         if record := line.rstrip(b"\r\n"):
             yield record
@@ -217,12 +218,12 @@ def _print_line(record: "TopicRecord", *, headers: bool) -> None:
 
 
 def _on_one_line(text: str) -> str:
-    """Text whose control characters neither break the line nor steer the terminal."""
+    """Escape control characters, so that text stays on one line and cannot control the terminal."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output, such as ``head``, has enough: let Python's own last flush go nowhere."""
+    """Redirect the last flush if the reader of our output, such as ``head``, has ended."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

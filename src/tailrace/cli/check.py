@@ -64,7 +64,7 @@ def check(
 
 
 def print_report(report: "CheckReport") -> None:
-    """What was found, for a person."""
+    """Print the report for a person."""
     if report.slots is not None and report.mode is Mode.REALTIME:
         _print_stages(report.slots.stages, report.available)
     _print_latency(report.latency)
@@ -82,7 +82,7 @@ def print_report(report: "CheckReport") -> None:
 
 
 def _print_stages(stages: Sequence[int], available: int) -> None:
-    """The tasks of every stage, and their sum against the slots."""
+    """Print the tasks of every stage, and their sum against the slots."""
     rows = [("read the topics", stages[0])]
     rows += [(f"after shuffle {number}", tasks) for number, tasks in enumerate(stages[1:], 1)]
     total = sum(stages)
@@ -92,7 +92,7 @@ def _print_stages(stages: Sequence[int], available: int) -> None:
 
 
 def _print_latency(links: "Sequence[Link]") -> None:
-    """About what the settings in force make a record wait, and when."""
+    """Print how long a record waits with the current settings, and when."""
     kinds = {link.when: [each for each in links if each.when is link.when] for link in links}
     for word, (when, some) in zip(["latency", *[""] * len(kinds)], kinds.items(), strict=False):
         parts = " + ".join(f"{link.name} {link.ms:g}" for link in some)
@@ -100,7 +100,7 @@ def _print_latency(links: "Sequence[Link]") -> None:
 
 
 def _print_python(costs: "Mapping[str, Mapping[str, float]]") -> None:
-    """What the Python functions cost when it ran last."""
+    """Print the cost of the Python functions in the last run."""
     for word, (name, cost) in zip(["python", *[""] * len(costs)], costs.items(), strict=False):
         say(f"{word:<8} {name}: {cost_in_words(cost)}, in the last run")
 

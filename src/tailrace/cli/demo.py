@@ -41,8 +41,8 @@ def demo(
         say(f"Half of the decisions in real time came within {fast:.2f} ms: {slow / fast:,.0f} times sooner.")
     if parse_duration_ms(checkpoint_every, "--checkpoint-every") > 1000 * (seconds + warmup):
         say(
-            f"Real time saves a checkpoint every {checkpoint_every}, so none fell into these {seconds:g} s. Each one "
-            "pauses the output for a moment; see it with --checkpoint-every 10s."
+            f"Real time saves a checkpoint every {checkpoint_every}, so there was none in these {seconds:g} s. Each "
+            "one pauses the output for a moment: use --checkpoint-every 10s to see it."
         )
     say("")
     say("What to try next:")

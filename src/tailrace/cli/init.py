@@ -9,11 +9,11 @@ from tailrace.cli.output import Verbose, say
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to make; the pipeline is named so, too.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create; the pipeline gets its name.")],
     *,
     verbose: Verbose = False,
 ) -> None:
-    """Make a folder with a pipeline, its tests and what to do next."""
+    """Create a folder with a pipeline and its tests."""
     from tailrace.project.folder import FILES, make_project
 
     project = make_project(name)
@@ -25,14 +25,14 @@ def init(
 
 
 def _next_steps(folder: str) -> list[tuple[str, str]]:
-    """The same way as the project's README, which explains it."""
+    """Return the steps of the project's README."""
     return [
-        ("go there", f"cd {shlex.quote(folder)}"),
+        ("enter the folder", f"cd {shlex.quote(folder)}"),
         ("test it in every mode", "pytest"),
         ("start a broker", "tailrace broker start"),
-        ("make the topics", "tailrace broker topic payments decisions"),
+        ("create the topics", "tailrace broker topic payments decisions"),
         ("send a payment", """tailrace broker send payments '{"id": 1, "card": "ann", "amount": 9000}'"""),
-        ("run it on what is there", "tailrace run pipeline.py --once"),
+        ("run it once", "tailrace run pipeline.py --once"),
         ("read the decision", "tailrace broker read decisions"),
         ("run it until Ctrl-C", "tailrace run pipeline.py"),
     ]

@@ -1,4 +1,4 @@
-"""The options of ``run`` and ``check``, made from :class:`RunOptions`: the commands and the functions share them."""
+"""The options of ``run`` and ``check``, taken from :class:`RunOptions`, which the functions share."""
 
 import functools
 import inspect

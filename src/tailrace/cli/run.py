@@ -1,4 +1,4 @@
-"""``tailrace run``: a pipeline until it ends or is told to end."""
+"""``tailrace run``: run a pipeline until it ends or is stopped."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -100,7 +100,7 @@ def _sources(pipeline: Pipeline) -> str:
 
 
 def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
-    """The records that could not be read, and where they are now."""
+    """Describe the malformed records and where they are now."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
     where = f"now in {pipeline.dead_letter_topic}" if pipeline.malformed == "dead-letter" else "dropped"
     return f"{counted(sum(counts.values()), 'record')} could not be read ({reasons}): {where}"

@@ -1,12 +1,15 @@
-"""Read both topics after a run: when the broker appended each record, and whether every result is right.
+"""What a run shows after it: append times, wrong results, and the pauses between real-time batches.
 
-It runs after the measurement, so that the probe only records times.
+All of it is read after the measurement, so that the probe only records times.
 """
 
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +20,11 @@ from tailrace.errors import MeasurementFailed
 from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
 from tailrace.measure.latency import percentile_ms
 from tailrace.measure.measurement import Measurement
-from tailrace.measure.traffic.load_worker import SENT_HEADER, SEQUENCE_HEADER
+from tailrace.measure.traffic.load import SENT_HEADER, SEQUENCE_HEADER
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.traffic.records import EVENT_NUMBER_FIELD, SENT_FIELD
 from tailrace.measure.works import Work, count_wrong
-from tailrace.report.result import Span
+from tailrace.report.result import Boundary, Span
 
 _AT_ONCE = 1000
 _WAIT_S = 0.1
@@ -47,7 +50,7 @@ class Audit:
 
     checked: int
     wrong: int
-    strangers: int
+    foreign: int
     """Results of records that this run never sent."""
     spans_ms: dict[str, Span] | None
 
@@ -55,30 +58,32 @@ class Audit:
 def audit(work: Work, client: ClientConfig, source: str, sink: str, windows: Sequence[Measurement]) -> list[Audit]:
     """Read both topics and compare them with the plan. The windows of a run differ in their spans."""
     sent = read_appended(client, source)
-    made = read_appended(client, sink) if sink != source else sent
-    wrong = count_wrong(work, made.values, sent.numbers.tolist()) if sink != source else 0
-    strangers = count_strangers(made, sent)
-    return [Audit(len(made.values), wrong, strangers, spans(sent, made, seen.arrivals, seen)) for seen in windows]
+    results = read_appended(client, sink) if sink != source else sent
+    wrong = count_wrong(work, results.values, sent.numbers.tolist()) if sink != source else 0
+    foreign = count_foreign(results, sent)
+    return [
+        Audit(len(results.values), wrong, foreign, spans(sent, results, window.arrivals, window)) for window in windows
+    ]
 
 
-def count_strangers(made: Appended, sent: Appended) -> int:
+def count_foreign(results: Appended, sent: Appended) -> int:
     """Count the results whose number or intended send time does not belong to this run."""
     order = np.argsort(sent.numbers, kind="stable")
     numbers, times = sent.numbers[order], sent.sent_ns[order]
     if not len(numbers):
-        return len(made.numbers)
-    place = np.clip(np.searchsorted(numbers, made.numbers), 0, len(numbers) - 1)
-    known = (numbers[place] == made.numbers) & (times[place] == made.sent_ns)
+        return len(results.numbers)
+    place = np.clip(np.searchsorted(numbers, results.numbers), 0, len(numbers) - 1)
+    known = (numbers[place] == results.numbers) & (times[place] == results.sent_ns)
     return int(np.count_nonzero(~known))
 
 
-def spans(sent: Appended, made: Appended, arrivals: Arrivals, seen: Measurement) -> dict[str, Span] | None:
+def spans(sent: Appended, results: Appended, arrivals: Arrivals, window: Measurement) -> dict[str, Span] | None:
     """Split the latency of the measured records at the two append times of the broker."""
-    received = arrivals.within(seen.first, seen.end).firsts()
+    received = arrivals.within(window.first, window.end).firsts()
     if not len(received):
         return None
     in_broker = _look_up(received.numbers, sent.numbers, sent.appended_ms)
-    in_sink = _look_up(received.numbers, made.numbers, made.appended_ms)
+    in_sink = _look_up(received.numbers, results.numbers, results.appended_ms)
     known = (in_broker > 0) & (in_sink > 0)
     if not np.any(known):
         return None
@@ -119,14 +124,14 @@ def read_appended(client: ClientConfig, topic: str) -> Appended:
 
 def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
     """Return the number and intended send time in each record's headers, by its place in the topic."""
-    found = {}
+    stamps = {}
     for message in read_all(client, topic):
         headers = dict(message.headers() or ())
         number, sent_ns = headers.get(SEQUENCE_HEADER), headers.get(SENT_HEADER)
         if number is not None and sent_ns is not None:
             place = origin_number(message.partition() or 0, message.offset() or 0)
-            found[place] = (int(number), int(sent_ns))
-    return found
+            stamps[place] = (int(number), int(sent_ns))
+    return stamps
 
 
 def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
@@ -143,7 +148,10 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _TIMEOUT_S:
-                raise MeasurementFailed(f"topic {topic} could not be read to its end", why="the broker fell silent")
+                raise MeasurementFailed(
+                    f"topic {topic} could not be read to its end",
+                    why=f"the broker sent no records for {_TIMEOUT_S:g} s",
+                )
             for message in messages:
                 if message.error() is not None:
                     continue
@@ -153,3 +161,95 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
                 yield message
     finally:
         consumer.close()
+
+
+_AROUND_NS = 2_000_000_000
+"""A pause within this distance belongs to a boundary."""
+
+Batch = dict[str, Any]
+"""A batch's progress as Spark reports it; ``tasks``, if known, has the start and end of its tasks."""
+
+
+def read_progress(events: Path) -> list[Batch]:
+    """Read the batches that a lane reported."""
+    if not events.exists():
+        return []
+    whole, _, _half_written = events.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def boundaries(progress: list[Batch], received_ns: NDArray[np.int64], first_ns: int, end_ns: int) -> list[Boundary]:
+    """Return the boundaries in a window, with the pause that a consumer saw and its parts."""
+    ordered = np.sort(received_ns)
+    inside = []
+    # Spark reports a batch at its end, so the batch after the last boundary may be missing.
+    for batch, following in itertools.zip_longest(progress, progress[1:]):
+        at_ns = batch_end_ns(batch)
+        if first_ns <= at_ns < end_ns:
+            inside.append(
+                Boundary(
+                    at_s=round((at_ns - first_ns) / 1e9, 3),
+                    batch=batch["batchId"],
+                    pause_ms=pause_ms(ordered, at_ns),
+                    parts_ms=parts_ms(batch, following),
+                )
+            )
+    return inside
+
+
+def batch_start_ms(batch: Batch) -> float:
+    """Return when a batch began."""
+    return datetime.fromisoformat(batch["timestamp"].replace("Z", "+00:00")).timestamp() * 1000
+
+
+def batch_end_ns(batch: Batch) -> int:
+    """Return when a batch ended."""
+    return round((batch_start_ms(batch) + _took(batch, "triggerExecution")) * 1e6)
+
+
+def pause_ms(ordered_ns: NDArray[np.int64], at_ns: int) -> float | None:
+    """Return the longest time without a record around a boundary, as a consumer saw it."""
+    # With the record on either side, so that a pause across the edge counts in full.
+    begin = max(int(np.searchsorted(ordered_ns, at_ns - _AROUND_NS)) - 1, 0)
+    end = int(np.searchsorted(ordered_ns, at_ns + _AROUND_NS, side="right")) + 1
+    near = ordered_ns[begin:end]
+    if len(near) < 2:
+        return None
+    return round(float(np.max(np.diff(near))) / 1e6, 1)
+
+
+def parts_ms(batch: Batch, following: Batch | None) -> dict[str, float]:
+    """Return the parts of the time between two batches, by Spark's progress reports."""
+    parts = {"log writes": _took(batch, "walCommit") + _took(batch, "commitOffsets")}
+    state = batch.get("stateOperators") or []
+    if state:
+        parts["state commit"] = float(max(each.get("commitTimeMs", 0) for each in state))
+    ended = batch.get("tasks")
+    if ended is not None:
+        parts["tasks end, first to last"] = float(ended["last_end"] - ended["first_end"])
+    if following is not None:
+        parts |= _start_parts(following)
+        if ended is not None:
+            between = batch_start_ms(following) - ended["last_end"] - parts["log writes"]
+            parts["driver between batches"] = max(0.0, round(between, 1))
+    return parts
+
+
+def _start_parts(batch: Batch) -> dict[str, float]:
+    parts = {
+        "offsets": _took(batch, "latestOffset") + _took(batch, "getOffset") + _took(batch, "getBatch"),
+        "planning": _took(batch, "queryPlanning"),
+    }
+    started = batch.get("tasks")
+    if started is not None:
+        until_running = started["last_start"] - batch_start_ms(batch)
+        parts["task start"] = max(0.0, round(until_running - parts["offsets"] - parts["planning"], 1))
+    state = batch.get("stateOperators") or []
+    if state:
+        loads = [each.get("customMetrics", {}).get("rocksdbLoadLatencyMs", 0) for each in state]
+        parts["state load"] = float(max(loads))
+    return parts
+
+
+def _took(batch: Batch, name: str) -> float:
+    return float(batch.get("durationMs", {}).get(name, 0))

@@ -11,7 +11,7 @@ from tailrace.report.result import LaneResult, Timeline
 
 NS_PER_MS = 1_000_000
 MIN_SAMPLES_BEYOND = 10
-"""A percentile with fewer samples beyond it is chance, and is not given."""
+"""A percentile with fewer samples above it is mostly chance, so it is None."""
 CURVE = (
     *(float(percent) for percent in range(0, 50, 10)),
     *(50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.0, 98.0, 99.0, 99.3, 99.5, 99.7, 99.8, 99.9),
@@ -54,7 +54,7 @@ def percentile_ms(ordered_ns: NDArray[np.int64], percent: float) -> float | None
 
 
 def percentile_curve(latency_ns: NDArray[np.int64]) -> list[tuple[float, float]]:
-    """Return pairs of percentile and milliseconds, as far as enough samples lie beyond."""
+    """Return pairs of percentile and milliseconds, up to the last one with enough samples above it."""
     ordered = np.sort(latency_ns)
     points = ((percent, percentile_ms(ordered, percent)) for percent in CURVE)
     return [(percent, ms) for percent, ms in points if ms is not None]

@@ -218,8 +218,8 @@ def _wait_for_first_output(probe: Probe, engine: Engine, show: Show) -> None:
         engine.require_running()
         if waited > FIRST_OUTPUT_TIMEOUT_S:
             raise MeasurementFailed(
-                f"nothing came out within {FIRST_OUTPUT_TIMEOUT_S:.0f} s",
-                fix="end other programs that keep this machine busy, and try again",
+                f"no result came out within {FIRST_OUTPUT_TIMEOUT_S:.0f} s",
+                fix="stop other programs that keep this machine busy, and try again",
             )
 
     probe.watch(lambda snapshot: snapshot.arrived > 0, on_snapshot)

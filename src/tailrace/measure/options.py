@@ -1,4 +1,4 @@
-"""The options of a benchmark and its profiles."""
+"""The options of a benchmark, and the ones with a name: profiles and named studies."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -72,7 +72,7 @@ class BenchOptions:
         parse_duration_ms(self.trigger_every, "--trigger-every")
         for name, kind, value in (("--work", Work, self.work), ("--shape", Shape, self.shape)):
             if value not in set(kind):
-                raise OptionRefused(f"{name} {value} is not known", fix=f"use one of: {', '.join(kind)}")
+                raise OptionRefused(f"invalid {name} {value}", fix=f"use one of: {', '.join(kind)}")
 
     @property
     def checkpoint_ms(self) -> int:
@@ -126,19 +126,21 @@ def caveats(options: BenchOptions) -> list[str]:
     if options.warmup < LONG_ENOUGH_S:
         notes.append(
             f"The warm-up of {options.warmup:g} s is shorter than the {LONG_ENOUGH_S} s that a JVM needs to compile on "
-            f"a small machine; {options.burst:,} events at once at the very start make up for part of that, in every "
-            "lane alike."
+            f"a small machine. A burst of {options.burst:,} events at the start makes up for part of that, in "
+            "every lane."
         )
     if options.runs < ENOUGH_RUNS:
-        notes.append(f"Fewer than {ENOUGH_RUNS} runs of each lane: the spread from run to run is not known well.")
+        notes.append(f"With fewer than {ENOUGH_RUNS} runs of each lane, the spread between runs is uncertain.")
     every = f"Real time saves its progress every {options.checkpoint_every}"
     if options.checkpoint_ms > 1000 * options.seconds:
         notes.append(
-            f"{every}, so a window of {options.seconds:g} s holds no batch boundary, or one by chance: what a boundary "
-            "costs is not in these figures. The full profile shows it."
+            f"{every}, so a window of {options.seconds:g} s contains at most one batch boundary, by chance. These "
+            "figures do not show the cost of a boundary; the full profile does."
         )
     else:
-        notes.append(f"{every}, so every window holds batch boundaries. With the default of 5 minutes they are rarer.")
+        notes.append(
+            f"{every}, so every window contains batch boundaries. With the default of 5 minutes they are rarer."
+        )
     return notes
 
 
@@ -156,3 +158,108 @@ def options_of(profile: str, changed: Mapping[str, Any]) -> BenchOptions:
         # The profile requires boundaries only in its own window.
         own["boundaries"] = 0
     return replace(options, **own)
+
+
+@dataclass(frozen=True)
+class NamedStudy:
+    """A study that everybody runs with the same parameters.
+
+    Attributes:
+        name: The word after ``tailrace bench study``.
+        question: What it answers.
+        minutes: How long it takes, about.
+        arguments: The arguments of ``tailrace bench``.
+    """
+
+    name: str
+    question: str
+    minutes: int
+    arguments: tuple[str, ...]
+
+
+def _study(name: str, question: str, minutes: int, arguments: str) -> NamedStudy:
+    return NamedStudy(name, question, minutes, tuple(arguments.split()))
+
+
+_KINDS = (
+    "realtime-builtin,realtime-udf,realtime-udf-arrow,realtime-pandas,realtime-pandas-iter,realtime-arrow,"
+    "realtime-map-pandas,realtime-map-arrow"
+)
+_SLOW = "engines --works python --rates 10 --warmup 30 --seconds 300 --runs 1"
+
+STUDIES = {
+    study.name: study
+    for study in (
+        _study("article", "Kafka alone, micro-batch and real time: the README's figures", 5, "--profile article"),
+        _study(
+            "full",
+            "the same with all rules of the method: long warm-up, batch boundaries, five runs",
+            45,
+            "--profile full",
+        ),
+        _study("sweep", "latency against the trigger interval of micro-batch", 10, "sweep"),
+        _study("rates", "the highest rate with p99 below a bound", 10, "rates"),
+        _study("gap", "what a checkpoint costs in real time, and what a crash replays", 20, "gap"),
+        _study("engines", "other engines at the same work, with defaults and tuned", 120, "engines"),
+        _study(
+            "engines-warm",
+            "the keyed aggregate at 2,000 events/s when every engine is warm",
+            30,
+            "engines --works aggregate --rates 2000 --burst 60000 --warmup 40 --seconds 15 "
+            "--lanes realtime,realtime-timer,quix,flink-tuned,kafka-streams-tuned,quix-tuned",
+        ),
+        _study(
+            "aggregate",
+            "the keyed aggregate in real time: Spark's defaults against Tailrace's",
+            10,
+            "--work aggregate --lanes realtime-stock,realtime --rate 500 --runs 3",
+        ),
+        _study(
+            "python",
+            "every kind of Python function against a built-in expression, two runs",
+            35,
+            f"engines --works python --rates 2000 --burst 20000 --warmup 70 --seconds 15 --runs 2 --lanes {_KINDS}",
+        ),
+        _study(
+            "python-slow",
+            "functions on rows at 10 events/s; start python-slow-batches at the same time",
+            30,
+            f"{_SLOW} --lanes realtime-builtin,realtime-udf,realtime-udf-arrow,realtime-pandas,realtime-pandas-iter",
+        ),
+        _study(
+            "python-slow-batches",
+            "functions on batches at 10 events/s; start python-slow at the same time",
+            30,
+            f"{_SLOW} --lanes realtime-builtin,realtime-arrow,realtime-map-pandas,realtime-map-arrow",
+        ),
+        _study(
+            "python-rates",
+            "a plain and a vectorised function at rising rates, with stock settings and other engines",
+            30,
+            "engines --works python --rates 2000,4000,6000,8000,9000,12000,18000,24000 --burst 20000 --warmup 60 "
+            "--seconds 15 --runs 1 "
+            "--lanes realtime-builtin,realtime-udf,realtime-pandas,python-five,quix,pyflink-thread",
+        ),
+        _study(
+            "python-limit",
+            "the highest rates of a plain and a vectorised function, with stock settings",
+            17,
+            "engines --works python --rates 6000,9000,12000,18000,24000,27000,30000,36000 --burst 20000 --warmup 60 "
+            "--seconds 15 --runs 1 --lanes realtime-udf,realtime-pandas,python-five",
+        ),
+        _study("lineage", "what lineage costs: the demo's pipeline with and without it", 6, "lineage"),
+        _study("static-table", "what a static table in a broadcast join costs at each checkpoint", 4, "static-table"),
+    )
+}
+"""By name, in the order of ``tailrace bench study --list``."""
+
+
+def study_named(name: str) -> NamedStudy:
+    """Return the study of this name.
+
+    Raises:
+        OptionRefused: There is no such study.
+    """
+    if name not in STUDIES:
+        raise OptionRefused(f"there is no study {name!r}", fix=f"use one of: {', '.join(STUDIES)}")
+    return STUDIES[name]

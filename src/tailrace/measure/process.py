@@ -118,7 +118,7 @@ def _error_line(printed: list[str]) -> str:
 
 
 _EVERY_S = 5.0
-"""Rarely, and without a search for new processes: scanning all processes every second raised the p99."""
+"""Not often, and without listing new processes: listing all processes every second raised the p99."""
 
 
 class Resources:
@@ -129,7 +129,7 @@ class Resources:
     """
 
     def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
-        """Take a function per name that returns the root of a tree, since a restarted process has another id."""
+        """Take a function per name that returns the root of a tree: a restarted process has another id."""
         self._roots = roots
         self._known: dict[str, list[psutil.Process]] = {}
         self._at_begin: dict[str, dict[int, float]] = {}
@@ -154,12 +154,12 @@ class Resources:
         self._sampler.join()
         self._find()
         self._look()
-        found = {}
+        used = {}
         for name in self._roots:
             before = self._at_begin[name]
             cpu_s = sum(cpu - before.get(pid, 0.0) for pid, cpu in self._seen[name].items())
-            found[name] = Usage(round(cpu_s / took_s, 3), round(self._greatest[name] / 2**20, 1))
-        return found
+            used[name] = Usage(round(cpu_s / took_s, 3), round(self._greatest[name] / 2**20, 1))
+        return used
 
     def _sample(self) -> None:
         while not self._ended.wait(_EVERY_S):

@@ -1,20 +1,22 @@
-"""One run of a lane: fresh topics, the measurement, the audit and the verdict."""
+"""One run of a lane: the broker, fresh topics, the measurement, the audit and the verdict."""
 
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from tailrace.errors import KafkaError, TailraceError
-from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics
-from tailrace.measure.audit import Audit, audit, read_stamps
-from tailrace.measure.boundaries import boundaries, read_progress
-from tailrace.measure.lane import Cell, Lane
+from tailrace.kafka.broker import temporary_broker
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics, list_topics
+from tailrace.measure.audit import Audit, audit, boundaries, read_progress, read_stamps
+from tailrace.measure.lane import Announce, Cell, Lane
 from tailrace.measure.latency import growth_ms_per_s, hdr_histogram, lane_result, percentile_curve, timeline
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan, Show, measure
 from tailrace.measure.process import KilledOnce, LaneProcess
@@ -22,6 +24,7 @@ from tailrace.measure.traffic.probe import Arrivals, ByLineage
 from tailrace.measure.verdict import Checks, fell_behind, problems
 from tailrace.measure.works import Work
 from tailrace.report.result import Delay, Kill, LaneResult, Reason, Run
+from tailrace.toolchain import memory_dir
 
 LATER_WARMUP_S = 5.0
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime"}
@@ -66,6 +69,29 @@ class Bench:
         return folder
 
 
+@contextmanager
+def open_bench(bootstrap_servers: str | None, partitions: int, announce: Announce) -> Iterator[Bench]:
+    """Start a broker and stop it afterwards, or use the one that the user names.
+
+    The log of its own broker is in memory if there is room: the broker has one thread for all requests, so each of them
+    waits when one waits for the disk.
+
+    Raises:
+        BrokerUnreachable: The named broker does not answer.
+    """
+    if bootstrap_servers is None:
+        announce("Starting a Kafka broker of its own ...")
+        with memory_dir() as memory, temporary_broker(announce, memory=memory) as broker:
+            client = plain_client(broker.bootstrap_servers)
+            log = "on disk" if memory is None else "in memory"
+            yield Bench(broker.bootstrap_servers, client, partitions, broker.scratch, broker.pid, log)
+        return
+    client = plain_client(bootstrap_servers)
+    list_topics(client)
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        yield Bench(bootstrap_servers, client, partitions, Path(folder))
+
+
 @dataclass(frozen=True)
 class CellPlan:
     """One cell of a study: a lane, its work and its load."""
@@ -89,7 +115,7 @@ class CellPlan:
 
 
 def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
-    """Run cells that differ only in their load, one after another, in one life of their engine.
+    """Run cells that differ only in their load, one after another, in one engine process.
 
     Returns:
         One run per cell, without its number.
@@ -113,7 +139,7 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
     try:
         if cell.lane.command(given) is None:
             windows = measure(plans, bench.client, (source, source), NoEngine(), show, processes=processes)
-            return _lines(bench, cells, given, windows)
+            return _runs(bench, cells, given, windows)
         given = replace(given, sink=bench.topic(f"{cell.lane.name}-out"))
         moment = KillMoment(cell.kill_after_s, show)
         with _engine(cell, given, moment) as engine:
@@ -121,7 +147,7 @@ def run_cells(bench: Bench, cells: Sequence[CellPlan], show: Show) -> list[Run]:
             topics = (source, given.sink)
             windows = measure(plans, bench.client, topics, engine, moment.show, processes=processes, merges=cell.merges)
             killed_ns = engine.killed_ns if isinstance(engine, KilledOnce) else None
-        return _lines(bench, cells, given, windows, killed_ns)
+        return _runs(bench, cells, given, windows, killed_ns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         bench.discard({given.source, given.sink})
@@ -133,7 +159,7 @@ def _in_a_warm_engine(plan: Plan) -> Plan:
 
 
 class KillMoment:
-    """The moment to kill an engine: some time after its first result, when the warm-up begins."""
+    """The time to kill an engine: a delay after its first result, when the warm-up begins."""
 
     def __init__(self, after_s: float | None, show: Show) -> None:
         self._after_s = after_s
@@ -141,7 +167,7 @@ class KillMoment:
         self._at = float("inf")
 
     def show(self, moment: Moment) -> None:
-        """Pass a moment on, and set the time of the kill at the first result."""
+        """Forward the progress, and set the time of the kill at the first result."""
         if moment.phase != "start" and self._at == float("inf") and self._after_s is not None:
             self._at = time.monotonic() + self._after_s
         self._show(moment)
@@ -162,44 +188,45 @@ def _engine(cell: CellPlan, given: Cell, moment: KillMoment) -> LaneProcess | Ki
     return start(1) if cell.kill_after_s is None else KilledOnce(start, moment)
 
 
-def _lines(
+def _runs(
     bench: Bench, cells: Sequence[CellPlan], given: Cell, windows: Sequence[Measurement], killed_ns: int | None = None
 ) -> list[Run]:
     if isinstance(cells[0].plan.known_by, ByLineage):
         stamps = read_stamps(bench.client, given.source)
-        windows = [replace(seen, arrivals=by_stamps(seen.arrivals, stamps)) for seen in windows]
+        windows = [replace(window, arrivals=by_stamps(window.arrivals, stamps)) for window in windows]
         audits = [Audit(0, 0, 0, None)] * len(windows)
     else:
         audits = audit(cells[0].work, bench.client, given.source, given.sink, windows)
     return [
-        _line(cell, given, seen, found, killed_ns) for cell, seen, found in zip(cells, windows, audits, strict=True)
+        _run(cell, given, window, audited, killed_ns)
+        for cell, window, audited in zip(cells, windows, audits, strict=True)
     ]
 
 
-def _line(cell: CellPlan, given: Cell, seen: Measurement, found: Audit, killed_ns: int | None) -> Run:
+def _run(cell: CellPlan, given: Cell, window: Measurement, audited: Audit, killed_ns: int | None) -> Run:
     # With lineage alone it is not known which records have a result.
     partial = cell.merges or isinstance(cell.plan.known_by, ByLineage)
-    measured = seen.arrivals.within(seen.first, seen.end)
+    measured = window.arrivals.within(window.first, window.end)
     firsts = measured.firsts()
-    result = _result(seen, measured, firsts, partial=partial)
+    result = _result(window, measured, firsts, partial=partial)
     growth = growth_ms_per_s(firsts.sent_ns, firsts.latency_ns)
-    held = boundaries(read_progress(given.events), seen.arrivals.received_ns, seen.first_ns, seen.end_ns)
+    pauses = boundaries(read_progress(given.events), window.arrivals.received_ns, window.first_ns, window.end_ns)
     checks = Checks(partial, cell.needs_boundaries, killed_ns is not None, cell.plan.held_s)
-    reported = problems(seen, result, found, growth, len(held), checks)
+    reported = problems(window, result, audited, growth, len(pauses), checks)
     return replace(
-        figures(seen, firsts, growth),
+        figures(window, firsts, growth),
         key=cell.key,
         lane=cell.lane.name,
         work=str(cell.work),
         rate_per_s=cell.plan.flow.rate_per_s,
         result=result,
-        merged=seen.end - seen.first - len(firsts) if partial else 0,
-        spans_ms=found.spans_ms,
-        boundaries=tuple(held),
-        kill=None if killed_ns is None else _recovery(seen, killed_ns),
-        output_checked=found.checked,
-        output_wrong=found.wrong,
-        fell_behind=fell_behind(seen, result, growth, checks),
+        merged=window.end - window.first - len(firsts) if partial else 0,
+        spans_ms=audited.spans_ms,
+        boundaries=tuple(pauses),
+        kill=None if killed_ns is None else _recovery(window, killed_ns),
+        output_checked=audited.checked,
+        output_wrong=audited.wrong,
+        fell_behind=fell_behind(window, result, growth, checks),
         valid=not reported,
         problems=tuple(problem.text for problem in reported),
         reasons=tuple(problem.reason for problem in reported),
@@ -220,14 +247,14 @@ def failed_run(cell: CellPlan, failed: TailraceError) -> Run:
     )
 
 
-def _recovery(seen: Measurement, killed_ns: int) -> Kill:
+def _recovery(window: Measurement, killed_ns: int) -> Kill:
     """Return for how long nothing came out after a kill, and how many records came out a second time."""
-    ordered = np.sort(seen.arrivals.received_ns)
+    ordered = np.sort(window.arrivals.received_ns)
     after = ordered[ordered > killed_ns]
     return Kill(
-        at_s=round((killed_ns - seen.first_ns) / 1e9, 2),
+        at_s=round((killed_ns - window.first_ns) / 1e9, 2),
         silent_s=round(float(after[0] - killed_ns) / 1e9, 2) if len(after) else None,
-        replayed=len(seen.arrivals) - len(seen.arrivals.firsts()),
+        replayed=len(window.arrivals) - len(window.arrivals.firsts()),
     )
 
 
@@ -241,26 +268,26 @@ def by_stamps(arrivals: Arrivals, stamps: Mapping[int, tuple[int, int]]) -> Arri
     return Arrivals(numbers, sent_ns, kept.received_ns, arrivals.ready_ns)
 
 
-def figures(seen: Measurement, firsts: Arrivals, growth: float) -> Run:
+def figures(window: Measurement, firsts: Arrivals, growth: float) -> Run:
     """Return the figures of a run besides its percentiles."""
     latency_ns = firsts.latency_ns
-    seconds = (seen.end_ns - seen.first_ns) / 1e9
-    load = seen.load
+    seconds = (window.end_ns - window.first_ns) / 1e9
+    load = window.load
     return Run(
         mean_ms=round(float(latency_ns.mean()) / 1e6, 3) if len(latency_ns) else None,
         publish_delay_ms=Delay(round(load.late_ms_p50, 3), round(load.late_ms_p99, 3), round(load.late_ms_max, 3)),
         achieved_rate_per_s=round(load.measured / max(load.took_s, seconds), 1),
         percentiles=tuple(percentile_curve(latency_ns)),
-        timeline=timeline(firsts.sent_ns, latency_ns, seen.first_ns, seconds),
-        resources=dict(seen.resources),
-        first_output_s=seen.first_output_s,
+        timeline=timeline(firsts.sent_ns, latency_ns, window.first_ns, seconds),
+        resources=dict(window.resources),
+        first_output_s=window.first_output_s,
         lag_per_s=growth,
         histogram=hdr_histogram(latency_ns),
     )
 
 
-def _result(seen: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
+def _result(window: Measurement, measured: Arrivals, firsts: Arrivals, *, partial: bool) -> LaneResult:
     """Return the percentiles. If not every record has its own result, none counts as lost."""
-    expected = len(firsts) if partial else seen.end - seen.first
+    expected = len(firsts) if partial else window.end - window.first
     duplicated = 0 if partial else len(measured) - len(firsts)
     return lane_result(firsts.latency_ns, expected=expected, duplicated=duplicated)

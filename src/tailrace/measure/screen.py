@@ -41,7 +41,7 @@ class Screen:
     def show(self, title: str, moment: Moment) -> None:
         """Show the progress of a lane."""
         if self._live is not None:
-            # Drawn only if there is something new: drawing takes processor time from what is measured.
+            # Draw only if something changed: drawing takes CPU from the measurement.
             self._live.update(self._picture(title, moment), refresh=True)
             return
         now, state = time.monotonic(), f"{self._overall} {title} {moment.phase}"

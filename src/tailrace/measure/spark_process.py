@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tailrace.pipeline import Pipeline
 
 _POLL_S = 2.0
-"""Rarely: reading a query's progress takes time from what is measured."""
+"""Not often, because reading a query's progress takes CPU from the measurement."""
 
 
 @dataclass(frozen=True)

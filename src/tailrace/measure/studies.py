@@ -1,17 +1,27 @@
-"""The kinds of study: lanes side by side, trigger intervals, rates, checkpoints and other engines."""
+"""The kinds of study: lanes side by side, trigger intervals, rates, checkpoints, other engines, the user's pipeline."""
 
+import itertools
 import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from tailrace.errors import OptionRefused
-from tailrace.measure.lane import Lane
-from tailrace.measure.lanes import all_lanes, lanes_named
+from tailrace.errors import OptionRefused, PipelineNotFound
+from tailrace.kafka.client import plain_client
+from tailrace.kafka.records import read_records
+from tailrace.measure.lane import Lane, Trigger
+from tailrace.measure.lanes import Floor, all_lanes, lanes_named
+from tailrace.measure.lanes.spark import SparkLane
 from tailrace.measure.options import BOUNDARIES_NEEDED, PROFILES, BenchOptions, caveats
 from tailrace.measure.run import LATER_WARMUP_S, CellPlan
+from tailrace.measure.spark_process import SparkSettings
 from tailrace.measure.study import Study
+from tailrace.measure.traffic.probe import ByLineage
+from tailrace.measure.traffic.records import Generated, Records, load_function, save_for_replay
 from tailrace.measure.works import Work
+from tailrace.pipeline import Mode, Pipeline
+from tailrace.prepare.loader import load_pipeline
 from tailrace.report.result import Gap, GapInterval, Ladder, Rates, Reason, Result, Run, Rung, SweepPoint
 
 
@@ -22,7 +32,9 @@ def lanes_study(options: BenchOptions, profile: str) -> Study:
     for lane in lanes:
         if work not in lane.works:
             can = ", ".join(sorted(lane.works))
-            raise OptionRefused(f"lane {lane.name} cannot do {work}", fix=f"use --work with one of: {can}")
+            raise OptionRefused(
+                f"lane {lane.name} does not support the work {work}", fix=f"use --work with one of: {can}"
+            )
     return Study(
         "bench",
         [options.cell(lane) for lane in lanes],
@@ -66,7 +78,7 @@ def sweep_study(options: BenchOptions, intervals_ms: tuple[int, ...] = INTERVALS
         settings,
         notes=[
             *caveats(options),
-            "An interval below the time of a batch has no effect: each batch starts when the last one is done.",
+            "An interval shorter than a batch has no effect: each batch starts when the previous one ends.",
         ],
         add=add,
     )
@@ -85,7 +97,7 @@ def rates_study(options: BenchOptions, ladder: Sequence[float] = LADDER, bound_m
     def skips(cell: CellPlan, runs: Sequence[Run]) -> str:
         failed = [run for run in runs if run.lane == cell.lane.name and why_not(run, bound_ms)]
         slower = [run.rate_per_s for run in failed if (run.rate_per_s or 0) < cell.plan.flow.rate_per_s]
-        return f"{min(rate or 0 for rate in slower):,.0f}/s was too much already" if slower else ""
+        return f"{min(rate or 0 for rate in slower):,.0f}/s was already too much" if slower else ""
 
     def add(result: Result) -> Result:
         ladders = {lane.name: _ladder(lane.name, result.runs, bound_ms) for lane in lanes}
@@ -113,7 +125,7 @@ def why_not(run: Run, bound_ms: float) -> str:
     # At a very low rate there are too few records for a p99, so the longest wait counts.
     worst = run.result.p99_ms if run.result.p99_ms is not None else run.result.max_ms
     if worst is None:
-        return "nothing came out"
+        return "no result came out"
     return f"p99 {worst} ms" if worst > bound_ms else ""
 
 
@@ -166,34 +178,34 @@ def gap_study(
         options.runs,
         settings,
         notes=[
-            "A pause is the longest time around a boundary in which no record reached the consumer.",
-            "Without state Spark writes its logs beside the next batch, so those writes are not part of the pause.",
+            "A pause is the longest time around a boundary without a result at the consumer.",
+            "Without state Spark writes its logs while the next batch runs, so these writes are not part of the pause.",
         ],
         add=add,
     )
 
 
 def _pause_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
-    here = replace(
+    longer = replace(
         options,
         checkpoint_every=f"{interval_s}s",
         seconds=max(options.seconds, interval_s * (BOUNDARIES_NEEDED + 0.5)),
         boundaries=BOUNDARIES_NEEDED,
     )
-    made = here.cell(lane, work=work, key=_key(work, interval_s))
-    return replace(made, title=f"{work}, every {interval_s} s", settings={"checkpoint every": f"{interval_s} s"})
+    cell = longer.cell(lane, work=work, key=_key(work, interval_s))
+    return replace(cell, title=f"{work}, every {interval_s} s", settings={"checkpoint every": f"{interval_s} s"})
 
 
 def _kill_cell(options: BenchOptions, lane: Lane, work: Work, interval_s: int) -> CellPlan:
     """Kill the engine late in an interval after the warm-up."""
     after_s = options.warmup + 0.9 * interval_s
-    here = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
-    made = here.cell(lane, work=work, key=_killed_key(work, interval_s))
+    shorter = replace(options, checkpoint_every=f"{interval_s}s", seconds=interval_s + 10.0, boundaries=0)
+    cell = shorter.cell(lane, work=work, key=_killed_key(work, interval_s))
     return replace(
-        made,
+        cell,
         title=f"{work}, every {interval_s} s, killed",
         settings={"checkpoint every": f"{interval_s} s", "killed": f"{after_s:g} s after the first result"},
-        plan=replace(made.plan, drain_s=_RECOVERY_S),
+        plan=replace(cell.plan, drain_s=_RECOVERY_S),
         kill_after_s=after_s,
     )
 
@@ -234,13 +246,13 @@ def _gap_interval(runs: Sequence[Run], work: Work, interval_s: int) -> GapInterv
 ENGINE_WORKS = (Work.STATELESS, Work.AGGREGATE, Work.PYTHON)
 RATES = (200.0, 2000.0, 8000.0)
 _FAIRNESS = (
-    "Every engine gets the same producer and consumer settings, partitions and parallelism. The default lanes keep "
-    "every other default of the engine; the tuned ones are set as its own documentation advises."
+    "Every engine has the same producer and consumer settings, partitions and parallelism. The default lanes keep "
+    "all other defaults of the engine; the tuned lanes follow its own documentation."
 )
 _IN_TURN = (
-    f"Each engine runs once for all rates, from the lowest to the highest. Each rate has its own load, and "
+    f"One engine process runs all rates, the lowest first. Each rate has its own load, and the first "
     f"{LATER_WARMUP_S:g} s after a change do not count. An engine that fell behind at one rate starts the next "
-    "one behind."
+    "rate with a backlog."
 )
 HELD_S = 30.0
 """How long Kafka Streams holds an aggregate by default: until its next commit."""
@@ -255,7 +267,7 @@ def engines_study(
     rates: Sequence[float] = RATES,
     names: Sequence[str] = (),
 ) -> Study:
-    """Measure every lane that can do a work at every rate, from the lowest, in one life of its engine."""
+    """Measure every lane at each supported work and every rate, the lowest first, in one engine process."""
     chosen = lanes_named(names) if names else [lane for name, lane in all_lanes().items() if name not in _NOT_COMPARED]
     cells = [
         _patient(options.cell(lane, work=work, rate=rate, key=f"{lane.name} {work} {rate:g}"))
@@ -294,3 +306,94 @@ def _patient(cell: CellPlan) -> CellPlan:
     if not cell.merges:
         return cell
     return replace(cell, plan=replace(cell.plan, seconds=max(cell.plan.seconds, HELD_S), held_s=HELD_S))
+
+
+_NO_LOSSES = (
+    "The benchmark matches a result with its record by the lineage in its headers. A record that the pipeline "
+    "drops has no result, so this benchmark cannot detect losses."
+)
+_TITLES = {Mode.MICROBATCH: "micro-batch", Mode.REALTIME: "real time"}
+
+
+def pipeline_study(spec: str, options: BenchOptions, records: Records) -> Study:
+    """Measure the pipeline in micro-batch and real time, with Kafka alone as the baseline."""
+    pipeline = load_pipeline(spec)
+    require_measurable(pipeline)
+    lanes: dict[str, Floor | SparkLane] = {"floor": Floor()}
+    for mode in (Mode.MICROBATCH, Mode.REALTIME):
+        lanes[str(mode)] = SparkLane(
+            str(mode),
+            f"{pipeline.name}, {_TITLES[mode]}",
+            frozenset({Work.STATELESS}),
+            SparkSettings(tailrace=True, trigger=Trigger(str(mode)), pipeline=_absolute(spec)),
+        )
+    for name in options.lanes:
+        if name not in lanes:
+            raise OptionRefused(f"your pipeline has no lane {name!r}", fix=f"use one or more of: {', '.join(lanes)}")
+    return Study(
+        "pipeline",
+        [_with_records(options.cell(lanes[name]), records) for name in options.lanes],
+        options.runs,
+        {**options.as_settings(), "pipeline": spec, "records": type(records).__name__.lower()},
+        notes=[_NO_LOSSES],
+    )
+
+
+def require_measurable(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that this benchmark cannot measure.
+
+    Raises:
+        OptionRefused: It has several sources, or no lineage.
+    """
+    if len(pipeline.sources) > 1:
+        raise OptionRefused(
+            f"pipeline {pipeline.name!r} has {len(pipeline.sources)} sources",
+            why="the benchmark sends records to one topic",
+            fix="measure a pipeline with one source",
+        )
+    if not pipeline.lineage:
+        raise OptionRefused(
+            f"pipeline {pipeline.name!r} has lineage=False",
+            why="the benchmark finds the record of a result by the headers that lineage writes",
+            fix="measure it with lineage=True; what lineage costs is in docs/concepts/lineage.md",
+        )
+
+
+def generator(text: str) -> Generated:
+    """Return the generator that ``FILE:FUNCTION`` names.
+
+    Raises:
+        PipelineNotFound: There is none.
+    """
+    file, _, function = text.rpartition(":")
+    if not file:
+        raise PipelineNotFound(f"invalid --generator {text!r}", fix="use FILE:FUNCTION")
+    load_function(file, function)
+    return Generated(str(Path(file).absolute()), function)
+
+
+def replay(servers: str, topic: str, limit: int, folder: Path) -> Records:
+    """Save the first records of a topic for replay.
+
+    Raises:
+        OptionRefused: There is none.
+    """
+    saved = [
+        (record.key, record.value)
+        for record in itertools.islice(read_records(plain_client(servers), topic), limit)
+        if record.value is not None
+    ]
+    if not saved:
+        raise OptionRefused(f"topic {topic!r} has no records to replay", fix="name another topic, or --generator")
+    folder.mkdir(parents=True, exist_ok=True)
+    return save_for_replay(saved, folder / "replay.npz")
+
+
+def _with_records(cell: CellPlan, records: Records) -> CellPlan:
+    flow = replace(cell.plan.flow, records=records, stamped=True)
+    return replace(cell, plan=replace(cell.plan, flow=flow, known_by=ByLineage()))
+
+
+def _absolute(spec: str) -> str:
+    file, colon, name = spec.partition(":")
+    return f"{Path(file).absolute()}{colon}{name}" if file.endswith(".py") else spec

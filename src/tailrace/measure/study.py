@@ -36,7 +36,7 @@ class Study:
         add: Adds the conclusions of the study to its result.
         skips: Returns why a cell is skipped, given the runs so far, or an empty text.
         tolerates: Returns whether a void run is a finding of the study and not a fault.
-        shares_engines: Whether consecutive cells that differ only in their load share one life of their engine.
+        shares_engines: Whether consecutive cells that differ only in their load share one engine process.
     """
 
     name: str
@@ -66,7 +66,7 @@ def measuring_order(groups: Sequence[Sequence[CellPlan]], runs: int) -> Iterator
 
 
 def groups_of(cells: Sequence[CellPlan], *, shares_engines: bool) -> list[list[CellPlan]]:
-    """Group the cells that share one life of an engine."""
+    """Group the cells that share one engine process."""
     if not shares_engines:
         return [[cell] for cell in cells]
     return [list(group) for _, group in itertools.groupby(cells, lambda cell: (cell.lane.name, cell.work))]
@@ -96,7 +96,7 @@ def run_study(study: Study, bench: Bench, screen: Screen, out: Path) -> Result:
         # The result has every run now, so the same command starts over.
         (out / RUNS_FILE).unlink(missing_ok=True)
     else:
-        screen.say("The same command measures again what is void, and only that.")
+        screen.say("To repeat only the void runs, run the same command again.")
     return result
 
 
@@ -185,7 +185,7 @@ def _ratios(
 
 
 def _pairs(study: Study, cells: Sequence[CellPlan]) -> Iterator[tuple[CellPlan, CellPlan]]:
-    """A reference and each other lane of the same work and rate."""
+    """Yield each reference with every other lane of the same work and rate."""
     for fast in (cell for cell in cells if cell.lane.name in study.references):
         for slow in cells:
             same = (slow.work, slow.plan.flow.rate_per_s) == (fast.work, fast.plan.flow.rate_per_s)

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 
 from tailrace.measure.run import TOPIC_SETTINGS, CellPlan
-from tailrace.measure.traffic.load_worker import PRODUCER
-from tailrace.measure.traffic.probe_worker import CONSUMER
+from tailrace.measure.traffic.load import PRODUCER
+from tailrace.measure.traffic.probe import CONSUMER
 from tailrace.report.result import PERCENTILES, SCHEMA, LaneSummary, Machine, Ratio, Result, Run, Unavailable
 from tailrace.version import VERSION
 

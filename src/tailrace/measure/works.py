@@ -155,7 +155,7 @@ def _wrong_join(outputs: Outputs, _sent: Sequence[int]) -> int:
 
 
 def _differs(figure: Any, right: float, tolerance: float) -> bool:
-    """Whether a figure is wrong. A missing figure, null and NaN are."""
+    """Return whether a figure is wrong, as a missing figure, null and NaN are."""
     return not (isinstance(figure, int | float) and abs(figure - right) <= tolerance)
 
 

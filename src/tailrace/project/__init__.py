@@ -1,1 +1,1 @@
-"""A user's project: the files that a new one begins with."""
+"""The template of a user's project, and the code that creates one."""

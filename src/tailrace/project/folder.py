@@ -30,13 +30,13 @@ class Project:
 
 
 def make_project(place: str) -> Project:
-    """Make a folder with a pipeline, its tests and what to do with them.
+    """Create a folder with a pipeline, its tests and a README.
 
     Args:
-        place: The folder, which is not there yet or is empty; its name becomes the pipeline's.
+        place: The folder, which must not exist or be empty. The pipeline gets its name.
 
     Raises:
-        OptionRefused: The folder holds something, cannot be made, or its name cannot be made a pipeline's.
+        OptionRefused: The folder is not empty, cannot be created, or has a name that is no pipeline name.
     """
     if not place.strip() or not place.isprintable():
         raise _no_name(place)
@@ -50,18 +50,18 @@ def make_project(place: str) -> Project:
             (folder / name).write_text(text.replace(_NAME_IN_TEMPLATE, project.pipeline), encoding="utf-8")
     except OSError as failed:
         raise OptionRefused(
-            f"the folder {place} cannot be made",
+            f"the folder {place} cannot be created",
             why=failed.strerror or str(failed),
-            fix="choose a place where you may write",
+            fix="choose a folder that you can write to",
         ) from failed
     return project
 
 
 def pipeline_name(folder: str) -> str:
-    """A folder's name as a pipeline's: letters, digits, dot, dash and underscore.
+    """Return a pipeline name for a folder: letters, digits, dot, dash and underscore.
 
     Raises:
-        OptionRefused: Nothing is left of it, or it is too long.
+        OptionRefused: No valid character is left, or the name is too long.
     """
     plain = unicodedata.normalize("NFKD", folder).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).lstrip("._-").rstrip("-")
@@ -70,7 +70,7 @@ def pipeline_name(folder: str) -> str:
     if len(name) > LONGEST_NAME:
         raise OptionRefused(
             f"{folder!r} is too long for a pipeline's name",
-            why="topics and folders are named after it",
+            why="topics and folders get this name",
             fix=f"use {LONGEST_NAME} characters at most",
         )
     return name
@@ -80,17 +80,17 @@ def _require_empty(folder: Path) -> None:
     if folder.is_dir():
         if any(folder.iterdir()):
             raise OptionRefused(
-                f"the folder {folder} is there already and is not empty",
-                why="files of yours could be overwritten",
+                f"the folder {folder} already exists and is not empty",
+                why="your files could be overwritten",
                 fix="choose another name",
             )
     elif folder.exists():
-        raise OptionRefused(f"{folder} is there already and is no folder", fix="choose another name")
+        raise OptionRefused(f"{folder} already exists and is not a folder", fix="choose another name")
 
 
 def _no_name(given: str) -> OptionRefused:
     return OptionRefused(
-        f"{given!r} cannot be a project's name",
-        why="the folder and the pipeline are named so",
+        f"invalid project name {given!r}",
+        why="the folder and the pipeline get this name",
         fix="use letters, digits, dot, dash and underscore: tailrace init shop",
     )

@@ -77,11 +77,11 @@ def words(value: Any) -> str:
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, str]:
-    """Flatten nested settings: each name gets the names of its parents in front."""
-    found: dict[str, str] = {}
+    """Flatten nested settings: the names of the parents precede each name."""
+    flattened: dict[str, str] = {}
     for name, value in (values or {}).items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name} · ")
+            flattened |= flat(value, f"{prefix}{name} · ")
         else:
-            found[f"{prefix}{name}"] = words(value)
-    return found
+            flattened[f"{prefix}{name}"] = words(value)
+    return flattened

@@ -10,7 +10,7 @@ from tailrace.report.result import LaneSummary, Ratio, Result
 
 @dataclass(frozen=True)
 class Headline:
-    """A figure to remember, its sentence, and what it rests on."""
+    """The main figure, its sentence, and the figures behind it."""
 
     figure: str
     sentence: str
@@ -61,13 +61,13 @@ def _of_ratio(result: Result) -> Headline | None:
 
 
 def _counts(ratio: Ratio, result: Result) -> bool:
-    """Return whether it is a ratio of medians, and both lanes are valid."""
+    """Return whether the ratio is of medians and both lanes are valid."""
     valid = all(result.lanes[key].valid for key in (ratio.fast, ratio.slow) if key in result.lanes)
     return valid and ratio.percentile == "p50" and is_number(ratio.median)
 
 
 def _of_engines(result: Result) -> Headline | None:
-    """Quote all comparisons at once: a single one would be a choice."""
+    """Quote all comparisons at once, because a single one would be selective."""
     ratios = [ratio for ratio in result.ratios if _counts(ratio, result)]
     if result.study != "engines" or not ratios:
         return None
@@ -76,7 +76,7 @@ def _of_engines(result: Result) -> Headline | None:
     return Headline(
         f"{ahead} of {len(ratios)}",
         f"{title[:1].upper()}{title[1:]} has the lower p50 in {ahead} of {len(ratios)} comparisons.",
-        "A comparison is with one lane, in one work, at one rate; lanes that were void or fell behind are not counted.",
+        "Each comparison is with one lane, in one work, at one rate. Lanes that were void or fell behind do not count.",
     )
 
 
@@ -95,7 +95,7 @@ def _of_gap(result: Result) -> Headline | None:
     first = next(iter(works.values()))
     return Headline(
         f"{three_figures(median(first))} ms",
-        f"A batch boundary holds the flow up for {' and '.join(parts)}, at the median.",
+        f"A batch boundary pauses the output for {' and '.join(parts)}, at the median.",
         f"{sum(map(len, works.values())):,} boundaries, checkpoint every "
         + ", ".join(dict.fromkeys(seconds(each.checkpoint_every_s) for each in intervals))
         + ".",
@@ -129,7 +129,7 @@ def _of_sweep(result: Result) -> Headline | None:
         return None
     points.sort()
     (every, least), (longest, most) = min(points, key=lambda point: point[1]), points[-1]
-    at = "as often as Spark can" if every == 0 else f"every {plain(every)} ms"
+    at = "as often as possible" if every == 0 else f"every {plain(every)} ms"
     return Headline(
         f"{three_figures(least)} ms",
         f"The lowest p50 that micro-batch reaches is {three_figures(least)} ms, with a trigger {at}.",

@@ -4,7 +4,8 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,12 +18,47 @@ from tailrace.errors import OptionRefused
 from tailrace.report import figures
 from tailrace.report.lines import work_name
 from tailrace.report.result import Result
-from tailrace.report.sections import sections_of
 from tailrace.report.view import View
 
 STYLES = ("uplot.min.css", "report.css")
 SCRIPTS = ("uplot.min.js", "charts.js", "report.js")
 _IN_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section: ``templates/sections/<name>.html``."""
+
+    name: str
+    title: str
+    applies: Callable[[View], object]
+
+
+# First the question of the study, then what every study has, then the basis.
+SECTIONS = (
+    Section("sweep", "Latency against the trigger interval", lambda view: view.sweep_chart),
+    Section("rates", "Rates", lambda view: view.ladder_chart),
+    Section("engines", "Engines by work and rate", lambda view: view.matrix),
+    Section("gap", "Pauses at batch boundaries", lambda view: view.result.gap and view.pauses),
+    Section("lanes", "Lanes side by side", lambda view: view.groups),
+    Section("ratios", "Ratios", lambda view: view.result.ratios or view.result.declined),
+    Section("percentiles", "Latency by percentile", lambda view: view.percentile_charts),
+    Section("time", "Latency over time", lambda view: view.timelines),
+    Section("spans", "Where the time goes", lambda view: view.spans),
+    Section("pauses", "Pauses at batch boundaries", lambda view: view.pauses and not view.result.gap),
+    Section("delay", "Publish delay", lambda view: view.delays),
+    Section("resources", "CPU and memory", lambda view: view.resources),
+    Section("unavailable", "Lanes that could not be measured", lambda view: view.result.unavailable),
+    Section("runs", "Every run", lambda view: view.result.runs),
+    Section("notes", "Notes", lambda view: view.result.notes),
+    Section("settings", "Settings", lambda view: view.all_settings),
+    Section("origin", "Machine, versions and command", lambda view: view.origin),
+)
+
+
+def sections_of(view: View) -> list[Section]:
+    """Return the sections that have data in this result."""
+    return [section for section in SECTIONS if section.applies(view)]
 
 
 def read_result(path: Path) -> Result:

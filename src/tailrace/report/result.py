@@ -303,8 +303,8 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``result.json`` holds."""
-        made = _without(asdict(self), "sweep", "rates", "gap")
-        return {**made, "runs": [run.to_json() for run in self.runs]}
+        saved = _without(asdict(self), "sweep", "rates", "gap")
+        return {**saved, "runs": [run.to_json() for run in self.runs]}
 
 
 def _without(value: dict[str, Any], *optional: str) -> dict[str, Any]:

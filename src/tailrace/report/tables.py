@@ -204,5 +204,5 @@ def part_names(rows: Iterable[PauseRow]) -> list[str]:
 
 def _medians(parts: Sequence[Parts]) -> dict[str, float]:
     names = dict.fromkeys(name for each in parts for name in each)
-    found = {name: middle(each.get(name) for each in parts) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    medians = {name: middle(each.get(name) for each in parts) for name in names}
+    return {name: value for name, value in medians.items() if value is not None}

@@ -41,10 +41,10 @@ class View:
         behind = sum(run.fell_behind for run in runs)
         void = sum(not run.valid and not run.fell_behind for run in runs)
         sentences = [f"{behind} of {len(runs)} runs could not keep up with the load"] if behind else []
-        sentences += [f"{void} of {len(runs)} are void, each with its reason"] if void else []
+        sentences += [f"{void} of {len(runs)} are void, with the reason at each"] if void else []
         if sentences:
             return f"{', '.join(sentences)}; the others passed every check."
-        return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "Every check was passed."
+        return f"All {len(runs)} runs passed every check." if len(runs) > 1 else "The run passed every check."
 
     @property
     def title(self) -> str:
@@ -107,10 +107,10 @@ class View:
 
     def full_label(self, key: str) -> str:
         """Return the label of a lane, with its group if there are several."""
-        found = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
-        if found is None:
+        match = next(((group, line) for group in self.groups for line in group.lines if line.key == key), None)
+        if match is None:
             return key
-        group, line = found
+        group, line = match
         return f"{line.label}, {group.title}" if len(self.groups) > 1 else line.label
 
     def title_of(self, name: str) -> str:
@@ -120,15 +120,15 @@ class View:
     @cached_property
     def all_settings(self) -> dict[str, Mapping[str, Any]]:
         """The settings of the benchmark, its clients and each lane, by owner."""
-        found: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
-        found |= {f"the {name}": values for name, values in self.result.clients.items()}
+        by_owner: dict[str, Mapping[str, Any]] = {"the benchmark": self.result.settings}
+        by_owner |= {f"the {name}": values for name, values in self.result.clients.items()}
         for group in self.groups:
             for line in group.lines:
                 own = line.lane.settings
                 # A lane usually has the same settings in all groups; different ones are listed apart.
-                name = line.label if found.get(line.label, own) == own else f"{line.label}, {group.title}"
-                found[name] = own
-        return {name: values for name, values in found.items() if values}
+                name = line.label if by_owner.get(line.label, own) == own else f"{line.label}, {group.title}"
+                by_owner[name] = own
+        return {name: values for name, values in by_owner.items() if values}
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -147,21 +147,21 @@ class View:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """What is known of the machine."""
+        """The machine, as far as it is known."""
         known = asdict(self.result.machine) if self.result.machine is not None else {}
         return {name: value for name, value in known.items() if value is not None}
 
     @cached_property
     def percentile_charts(self) -> list[tuple[Group, dict[str, Any]]]:
         """A chart per group that has curves."""
-        made = ((group, charts.percentile_chart(number, group)) for number, group in enumerate(self.groups))
-        return [(group, chart) for group, chart in made if chart is not None]
+        pairs = ((group, charts.percentile_chart(number, group)) for number, group in enumerate(self.groups))
+        return [(group, chart) for group, chart in pairs if chart is not None]
 
     @cached_property
     def timelines(self) -> list[tuple[Group, list[dict[str, Any]]]]:
         """The charts over time of each group that has them."""
-        made = ((group, charts.timeline_charts(number, group)) for number, group in enumerate(self.groups))
-        return [(group, several) for group, several in made if several]
+        pairs = ((group, charts.timeline_charts(number, group)) for number, group in enumerate(self.groups))
+        return [(group, several) for group, several in pairs if several]
 
     @property
     def many_timelines(self) -> bool:
@@ -187,17 +187,17 @@ class View:
 
     @cached_property
     def spans(self) -> list[tables.SpanRow]:
-        """Where the time goes."""
+        """The spans of a record's latency."""
         return tables.span_rows(self.lines)
 
     @cached_property
     def delays(self) -> list[tables.DelayRow]:
-        """How the load kept to its plan."""
+        """The publish delay of the load."""
         return tables.delay_rows(self.lines)
 
     @cached_property
     def resources(self) -> list[tables.ResourceRow]:
-        """Processor and memory."""
+        """CPU and memory."""
         return tables.resource_rows(self.lines)
 
     @cached_property

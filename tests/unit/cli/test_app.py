@@ -43,13 +43,13 @@ def test_help_lists_the_commands_on_standard_output(capsys: Capture) -> None:
         (["broker", "start"], ["--name", "--port", "--fresh", "--json"]),
     ],
 )
-def test_each_command_explains_itself(capsys: Capture, command: list[str], options: list[str]) -> None:
+def test_each_command_has_help(capsys: Capture, command: list[str], options: list[str]) -> None:
     assert _run([*command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert [option for option in options if option not in shown] == []
 
 
-def test_the_version_is_alone_on_standard_output(capsys: Capture) -> None:
+def test_version_prints_only_the_version(capsys: Capture) -> None:
     assert _run(["--version"]) == 0
     assert capsys.readouterr() == (f"{__version__}\n", "")
 
@@ -66,7 +66,7 @@ def test_the_version_is_alone_on_standard_output(capsys: Capture) -> None:
         ["broker", "start", "--port", "70000"],
     ],
 )
-def test_wrong_usage_is_2_with_the_usage_on_standard_error(capsys: Capture, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2_and_the_usage_on_standard_error(capsys: Capture, arguments: list[str]) -> None:
     assert _run(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -74,7 +74,7 @@ def test_wrong_usage_is_2_with_the_usage_on_standard_error(capsys: Capture, argu
     assert "defect" not in shown.err
 
 
-def test_a_file_that_is_not_there_is_told_with_code_and_way_out(capsys: Capture) -> None:
+def test_a_missing_file_is_an_error_with_code_and_fix(capsys: Capture) -> None:
     assert _run(["run", "absent.py"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -103,16 +103,16 @@ def test_a_setting_without_an_equals_sign_is_refused(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["run", "x.py", "--conf", "oops"], ["broker", "stop", "--name", "a/b"]])
-def test_a_command_that_cannot_be_carried_out_as_given_is_2(arguments: list[str]) -> None:
+def test_a_command_with_impossible_arguments_exits_with_2(arguments: list[str]) -> None:
     assert _run(arguments) == 2
 
 
-def test_a_checkpoint_interval_that_is_too_short_is_refused_before_the_file_is_read(capsys: Capture) -> None:
+def test_a_short_checkpoint_interval_is_refused_before_the_file_is_loaded(capsys: Capture) -> None:
     assert _run(["run", "absent.py", "--checkpoint-every", "1s"]) == 2
     assert "DURATION_INVALID" in capsys.readouterr().err
 
 
-def test_a_pipeline_without_a_broker_is_2_and_names_the_ways_to_one(capsys: Capture, tmp_path: Path) -> None:
+def test_without_a_broker_run_exits_with_2_and_names_the_options(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "cli_fraud.py").write_text(PIPELINE)
     assert _run(["run", "cli_fraud.py"]) == 2
     shown = capsys.readouterr()
@@ -122,7 +122,7 @@ def test_a_pipeline_without_a_broker_is_2_and_names_the_ways_to_one(capsys: Capt
     assert not (tmp_path / ".tailrace").exists(), "nothing was begun"
 
 
-def test_the_users_own_exception_is_1_with_the_trace_only_where_asked_for(capsys: Capture, tmp_path: Path) -> None:
+def test_a_users_exception_exits_with_1_and_a_trace_only_if_verbose(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "cli_raising.py").write_text("1 / 0\n")
     assert _run(["run", "cli_raising.py"]) == 1
     quiet = capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_the_users_own_exception_is_1_with_the_trace_only_where_asked_for(capsys
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_status_without_brokers_is_data_on_standard_output_and_words_on_standard_error(capsys: Capture) -> None:
+def test_status_without_brokers_separates_data_and_messages(capsys: Capture) -> None:
     assert _run(["broker", "status", "--json"]) == 0
     data = capsys.readouterr()
     assert json.loads(data.out) == {"brokers": []}
@@ -143,19 +143,19 @@ def test_status_without_brokers_is_data_on_standard_output_and_words_on_standard
     assert "no broker is running" in words.err
 
 
-def test_stopping_a_broker_that_does_not_run_is_2(capsys: Capture) -> None:
+def test_stopping_a_missing_broker_exits_with_2(capsys: Capture) -> None:
     assert _run(["broker", "stop"]) == 2
     assert "[BROKER_NOT_RUNNING]" in capsys.readouterr().err
 
 
-def test_an_error_is_printed_letter_by_letter_brackets_and_all(capsys: Capture) -> None:
+def test_errors_are_printed_without_markup(capsys: Capture) -> None:
     output.print_error(QueryFailed("[bold]x[/] in /a[1]/b", why="local[4]", fix="--master 'local[8]'"))
     assert capsys.readouterr().err == (
         "error: [bold]x[/] in /a[1]/b [QUERY_FAILED]\n  why: local[4]\n  fix: --master 'local[8]'\n"
     )
 
 
-def test_an_unforeseen_exception_is_a_sentence_and_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_exits_with_1_and_a_sentence(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise RuntimeError("first line\nsecond line")
 
@@ -166,7 +166,7 @@ def test_an_unforeseen_exception_is_a_sentence_and_1(capsys: Capture, monkeypatc
     assert "Traceback" not in shown
 
 
-def test_ctrl_c_is_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 

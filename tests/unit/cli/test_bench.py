@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tailrace.cli.app import _run
-from tailrace.demo.lineage import LineageOptions
-from tailrace.measure.catalogue import STUDIES
+from tailrace.demo.feature_costs import LineageOptions
+from tailrace.measure.options import STUDIES
 from tailrace.measure.run import Bench, CellPlan
 from tailrace.measure.study import Study, assemble
 from tailrace.report import render_report
@@ -63,7 +63,7 @@ class FakeBench:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     made = FakeBench()
-    monkeypatch.setattr("tailrace.measure.place.bench_place", made.place)
+    monkeypatch.setattr("tailrace.measure.run.open_bench", made.place)
     monkeypatch.setattr("tailrace.measure.study.run_study", made.run)
     monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
     return made
@@ -85,7 +85,7 @@ def test_lanes_are_listed_on_standard_output(capsys: Capture) -> None:
     assert listed["continuous"].endswith("stateless")
 
 
-def test_a_benchmark_shows_its_table_its_ratios_and_where_its_files_are(capsys: Capture, fake: FakeBench) -> None:
+def test_a_benchmark_prints_table_ratios_and_files(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "--out", "here", "--runs", "2"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -103,13 +103,13 @@ def test_a_benchmark_shows_its_table_its_ratios_and_where_its_files_are(capsys: 
     assert "void" not in shown.err
 
 
-def test_without_a_folder_it_makes_one_with_the_time_in_its_name(fake: FakeBench) -> None:
+def test_the_default_folder_is_named_after_the_time(fake: FakeBench) -> None:
     assert _run(["bench"]) == 0
     assert fake.out.parent == Path("tailrace-bench")
     assert fake.out.name.startswith("bench-20")
 
 
-def test_json_is_alone_on_standard_output(capsys: Capture, fake: FakeBench) -> None:
+def test_json_is_the_only_standard_output(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "--json"]) == 0
     shown = capsys.readouterr()
     result = json.loads(shown.out)
@@ -118,7 +118,7 @@ def test_json_is_alone_on_standard_output(capsys: Capture, fake: FakeBench) -> N
     assert "broker" in shown.err
 
 
-def test_a_void_run_is_1_with_its_sentence_and_its_figures(capsys: Capture, fake: FakeBench) -> None:
+def test_a_void_run_exits_with_1_and_prints_reasons_and_figures(capsys: Capture, fake: FakeBench) -> None:
     fake.spoilt = "realtime"
     assert _run(["bench", "--json"]) == 1
     shown = capsys.readouterr()
@@ -130,7 +130,7 @@ def test_a_void_run_is_1_with_its_sentence_and_its_figures(capsys: Capture, fake
     assert "report  " in shown.err
 
 
-def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
+def test_options_reach_the_study(fake: FakeBench) -> None:
     chosen = (
         "--profile quick --rate 50 --seconds 5 --warmup 1 --payload 200 --partitions 3 --checkpoint-every 10s "
         "--trigger-every 1s --runs 2 --shape poisson --work join --lanes realtime,floor --burst 0 "
@@ -151,10 +151,10 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
         (["--lanes", "floor,storm"], "there is no lane 'storm'", "use one or more of: floor"),
         (["--profile", "slow"], "there is no profile 'slow'", "use one of: quick, article, full"),
         (["--payload", "20"], "--payload 20 is too small", "use --payload "),
-        (["--work", "sort"], "--work sort is not known", "use one of: stateless"),
+        (["--work", "sort"], "invalid --work sort", "use one of: stateless"),
         (
             ["--work", "join", "--lanes", "continuous"],
-            "lane continuous cannot do join",
+            "lane continuous does not support the work join",
             "use --work with one of: stateless",
         ),
         (
@@ -170,14 +170,14 @@ def test_what_the_user_chose_reaches_the_study(fake: FakeBench) -> None:
         (["gap", "--intervals", ""], "--intervals  is not a list of numbers", "use whole numbers: --intervals"),
         (["rates", "--ladder", "10,x"], "--ladder 10,x is not a list of numbers", "use whole numbers: --ladder"),
         (["rates", "--ladder", "0,10"], "--ladder 0,10 is not a list of numbers", "use whole numbers: --ladder"),
-        (["engines", "--works", "sort"], "--works sort is not known", "use one or more of: stateless"),
+        (["engines", "--works", "sort"], "invalid --works sort", "use one or more of: stateless"),
         (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
         (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
-        (["study"], "no study is named", "tailrace bench study NAME"),
-        (["--rate", "5", "study", "gap"], "--rate stands before the study", "put --rate after gap"),
+        (["study"], "no study given", "run tailrace bench study NAME"),
+        (["--rate", "5", "study", "gap"], "--rate is in front of the study", "put --rate after gap"),
     ],
 )
-def test_what_cannot_be_done_is_2_before_anything_begins(
+def test_invalid_options_exit_with_2_before_the_broker_starts(
     capsys: Capture, fake: FakeBench, arguments: list[str], what: str, fix: str
 ) -> None:
     lines = refused(capsys, *arguments)
@@ -187,7 +187,7 @@ def test_what_cannot_be_done_is_2_before_anything_begins(
 
 
 @pytest.mark.parametrize("arguments", [["--seconds", "0"], ["--rate", "fast"], ["--runs", "0"], ["--unknown"]])
-def test_wrong_usage_is_2(capsys: Capture, fake: FakeBench, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(capsys: Capture, fake: FakeBench, arguments: list[str]) -> None:
     assert "Usage:" in "\n".join(refused(capsys, *arguments))
     assert fake.study is None
 
@@ -201,7 +201,7 @@ def test_each_study_runs_by_its_name(capsys: Capture, fake: FakeBench, name: str
     assert json.loads(capsys.readouterr().out)["study"] == name
 
 
-def test_options_before_a_studys_name_are_the_studys_and_its_own_come_first(fake: FakeBench) -> None:
+def test_options_before_a_study_reach_it_and_its_own_win(fake: FakeBench) -> None:
     assert _run(["bench", "--payload", "300", "--seconds", "7", "--rate", "5", "sweep", "--rate", "6"]) == 0
     assert fake.settings["payload_bytes"] == 300
     assert fake.settings["rate_per_s"] == 6
@@ -210,17 +210,17 @@ def test_options_before_a_studys_name_are_the_studys_and_its_own_come_first(fake
 
 
 @pytest.mark.parametrize("option", [["--out", "x"], ["--json"], ["--bootstrap-servers", "b:1"], ["--profile", "full"]])
-def test_an_option_that_a_study_would_not_see_is_refused(capsys: Capture, fake: FakeBench, option: list[str]) -> None:
-    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} stands before the study")
+def test_an_option_that_a_study_ignores_is_refused(capsys: Capture, fake: FakeBench, option: list[str]) -> None:
+    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} is in front of the study")
     assert fake.study is None
 
 
-def test_the_intervals_of_a_sweep_are_the_users(fake: FakeBench) -> None:
+def test_sweep_takes_intervals(fake: FakeBench) -> None:
     assert _run(["bench", "sweep", "--intervals", "0,100"]) == 0
     assert fake.settings["intervals_ms"] == [0, 100]
 
 
-def test_engines_may_be_chosen_by_lane_work_and_rate(fake: FakeBench) -> None:
+def test_engines_takes_lanes_works_and_rates(fake: FakeBench) -> None:
     arguments = ["--lanes", "floor,realtime", "--works", "stateless, join", "--rates", "5,7"]
     assert _run(["bench", "engines", *arguments]) == 0
     assert [cell.key for cell in fake.cells] == [
@@ -229,7 +229,7 @@ def test_engines_may_be_chosen_by_lane_work_and_rate(fake: FakeBench) -> None:
     ]  # fmt: skip
 
 
-def test_rates_end_with_the_highest_that_is_sustained(capsys: Capture, fake: FakeBench) -> None:
+def test_rates_prints_the_highest_sustained_rate(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "rates", "--ladder", "10,1000", "--lanes", "realtime"]) == 0
     assert "realtime: sustains 1,000/s with p99 below 100 ms" in capsys.readouterr().err
     fake.spoilt = "realtime"
@@ -237,7 +237,7 @@ def test_rates_end_with_the_highest_that_is_sustained(capsys: Capture, fake: Fak
     assert "realtime: sustains none of these rates" in capsys.readouterr().err
 
 
-def test_lanes_of_another_work_or_rate_have_a_table_of_their_own(capsys: Capture, fake: FakeBench) -> None:
+def test_each_work_and_rate_has_its_own_table(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "engines", "--lanes", "realtime,flink", "--works", "stateless", "--rates", "5,7"]) == 0
     shown = capsys.readouterr().err
     first, second = shown.split("stateless, 5/s")[1].split("stateless, 7/s")
@@ -263,7 +263,7 @@ def test_each_named_study_is_a_benchmark_that_can_be_run(fake: FakeBench, name: 
     assert fake.out == Path("here")
 
 
-def test_a_named_study_is_its_arguments(fake: FakeBench) -> None:
+def test_a_named_study_expands_to_its_arguments(fake: FakeBench) -> None:
     assert _run(["bench", "study", "engines-warm"]) == 0
     assert fake.out.name.startswith("engines-warm-20")
     assert fake.study is not None
@@ -276,14 +276,14 @@ def test_a_named_study_is_its_arguments(fake: FakeBench) -> None:
     ]
 
 
-def test_options_after_a_studys_name_take_the_place_of_its_own(capsys: Capture, fake: FakeBench) -> None:
+def test_options_after_a_named_study_override_its_own(capsys: Capture, fake: FakeBench) -> None:
     assert _run(["bench", "study", "python", "--runs", "1", "--rates", "50", "--json"]) == 0
     assert fake.settings["runs"] == 1
     assert {cell.plan.flow.rate_per_s for cell in fake.cells} == {50.0}
     assert json.loads(capsys.readouterr().out)["study"] == "engines"
 
 
-def test_a_void_named_study_is_1(fake: FakeBench) -> None:
+def test_a_void_named_study_exits_with_1(fake: FakeBench) -> None:
     fake.spoilt = "realtime"
     assert _run(["bench", "study", "article"]) == 1
 
@@ -291,8 +291,8 @@ def test_a_void_named_study_is_1(fake: FakeBench) -> None:
 @pytest.mark.parametrize(
     ("name", "module", "function"),
     [
-        ("lineage", "tailrace.demo.lineage", "measure_lineage"),
-        ("static-table", "tailrace.measure.static_table", "measure_static_tables"),
+        ("lineage", "tailrace.demo.feature_costs", "measure_lineage"),
+        ("static-table", "tailrace.demo.feature_costs", "measure_static_tables"),
     ],
 )
 def test_a_study_without_lanes_writes_its_own_file(
@@ -321,7 +321,7 @@ def test_a_report_is_rendered_from_the_result(capsys: Capture, tmp_path: Path) -
     ("text", "what"),
     [(None, "cannot be read"), ("{", "is not valid JSON"), ("[1]", "is not the result of a benchmark")],
 )
-def test_a_report_of_something_else_is_2(capsys: Capture, tmp_path: Path, text: str | None, what: str) -> None:
+def test_a_report_of_another_file_exits_with_2(capsys: Capture, tmp_path: Path, text: str | None, what: str) -> None:
     if text is not None:
         (tmp_path / "result.json").write_text(text)
     lines = refused(capsys, "report", str(tmp_path))
@@ -338,7 +338,7 @@ def pipeline_files() -> None:
     Path("cli_bench_made.py").write_text("def make(number):\n    return {'a': number}\n")
 
 
-def test_a_first_word_that_names_no_study_is_a_pipeline(fake: FakeBench) -> None:
+def test_a_word_that_is_no_study_is_a_pipeline(fake: FakeBench) -> None:
     pipeline_files()
     assert _run(["bench", "cli_bench_own.py", "--generator", "cli_bench_made.py:make", "--rate", "5"]) == 0
     assert fake.study is not None
@@ -347,22 +347,22 @@ def test_a_first_word_that_names_no_study_is_a_pipeline(fake: FakeBench) -> None
     assert fake.settings["rate_per_s"] == 5
 
 
-def test_a_pipeline_without_records_or_with_two_kinds_of_them_is_refused(capsys: Capture, fake: FakeBench) -> None:
+def test_a_pipeline_needs_exactly_one_source_of_records(capsys: Capture, fake: FakeBench) -> None:
     pipeline_files()
     both = ["--generator", "cli_bench_made.py:make", "--replay", "topic"]
-    for arguments in ([], both):
+    for arguments, what in (([], "no records to send"), (both, "--generator and --replay are both given")):
         lines = refused(capsys, "cli_bench_own.py", *arguments)
-        assert lines[0] == "error: no records to send are named [OPTION_REFUSED]"
-        assert lines[-1].startswith("fix: use --generator FILE:FUNCTION or --replay TOPIC")
+        assert lines[0] == f"error: {what} [OPTION_REFUSED]"
+        assert lines[-1].startswith("fix: use either --generator FILE:FUNCTION or --replay TOPIC")
 
 
-def test_a_pipeline_that_is_not_there_is_2(capsys: Capture, fake: FakeBench) -> None:
+def test_a_missing_pipeline_exits_with_2(capsys: Capture, fake: FakeBench) -> None:
     pipeline_files()
     lines = refused(capsys, "absent.py", "--generator", "cli_bench_made.py:make")
     assert lines[0] == "error: there is no file absent.py [PIPELINE_NOT_FOUND]"
 
 
-def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fake: FakeBench) -> None:
+def test_a_word_that_is_neither_a_study_nor_a_pipeline_exits_with_2(capsys: Capture, fake: FakeBench) -> None:
     pipeline_files()
     lines = refused(capsys, "sweeep", "--generator", "cli_bench_made.py:make")
     assert "PIPELINE_NOT_FOUND" in lines[0]
@@ -385,7 +385,7 @@ def test_a_word_that_is_neither_a_study_nor_a_pipeline_is_2(capsys: Capture, fak
         (["bench", "pipeline"], ["FILE", "--generator", "--replay"]),
     ],
 )  # fmt: skip
-def test_each_command_explains_itself(capsys: Capture, command: list[str], options: list[str]) -> None:
+def test_each_command_has_help(capsys: Capture, command: list[str], options: list[str]) -> None:
     assert _run([*command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert [option for option in options if option not in shown] == []

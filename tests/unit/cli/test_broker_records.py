@@ -51,7 +51,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def test_records_are_sent_as_they_were_typed(capsys: Capture, sent: list[tuple[Any, ...]]) -> None:
+def test_records_are_sent_unchanged(capsys: Capture, sent: list[tuple[Any, ...]]) -> None:
     assert _run(["broker", "send", "t", "grün", "", "\udcff", "--key", "k"]) == 0
     assert sent == [("host:1", "t", ["grün".encode(), b"", b"\xff"], b"k")]
     assert capsys.readouterr() == ("", "3 records sent to t\n")
@@ -68,7 +68,7 @@ def test_without_records_the_lines_of_standard_input_are_sent(
     assert capsys.readouterr().err == "3 records sent to t\n1 record sent to t\n"
 
 
-def test_who_types_the_records_is_told_how(
+def test_a_terminal_gets_instructions(
     capsys: Capture, sent: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standard_input(monkeypatch, b"")
@@ -77,7 +77,7 @@ def test_who_types_the_records_is_told_how(
     assert capsys.readouterr().err.splitlines() == ["One record per line; Ctrl-D ends.", "0 records sent to t"]
 
 
-def test_each_record_has_one_line_whatever_is_in_it(capsys: Capture, asked: list[dict[str, Any]]) -> None:
+def test_each_record_is_printed_on_one_line(capsys: Capture, asked: list[dict[str, Any]]) -> None:
     assert _run(["broker", "read", "t"]) == 0
     assert capsys.readouterr() == ('\t{"a":\\n\\t"\\xff\\x1b[2J"}\nKöln\tv\n', "")
     assert asked == [{"servers": "host:1", "topic": "t", "starting": "earliest", "count": None, "follow": False}]
@@ -102,7 +102,7 @@ def test_json_is_one_object_per_line(capsys: Capture, asked: list[dict[str, Any]
     assert (even["key"], even["value"], even["headers"]) == ("Köln", "v", [])
 
 
-def test_a_character_that_the_output_cannot_show_is_escaped(
+def test_characters_that_cannot_be_encoded_are_escaped(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.BytesIO()
@@ -111,7 +111,7 @@ def test_a_character_that_the_output_cannot_show_is_escaped(
     assert written.getvalue().splitlines()[1] == b"K\\xf6ln\tv"
 
 
-def test_following_says_how_it_ends_and_ctrl_c_is_0(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_names_ctrl_c_and_exits_with_0(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> Iterator[TopicRecord]:
         yield EVEN
         raise KeyboardInterrupt
@@ -132,14 +132,14 @@ def test_following_says_how_it_ends_and_ctrl_c_is_0(capsys: Capture, monkeypatch
         ["broker", "read", "t", "u"],
     ],
 )
-def test_wrong_usage_is_2(capsys: Capture, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(capsys: Capture, arguments: list[str]) -> None:
     assert _run(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Usage:" in shown.err
 
 
-def test_reading_nothing_is_refused(capsys: Capture) -> None:
+def test_a_read_that_would_return_nothing_is_refused(capsys: Capture) -> None:
     assert _run(["broker", "read", "t", "--from", "latest"]) == 2
     shown = capsys.readouterr()
     assert "[OPTION_REFUSED]" in shown.err
@@ -147,9 +147,7 @@ def test_reading_nothing_is_refused(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("command", ["send", "read"])
-def test_without_a_broker_the_ways_to_one_are_named(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_without_a_broker_the_options_are_named(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.delenv("TAILRACE_BOOTSTRAP_SERVERS")
     assert _run(["broker", command, "t"]) == 2
     shown = capsys.readouterr()

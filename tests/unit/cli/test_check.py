@@ -32,7 +32,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tupl
     return _run(["check", "cli_check.py", *arguments])
 
 
-def test_a_report_is_a_table_the_chain_and_the_findings(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_has_tasks_latency_chain_and_findings(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(monkeypatch, ERROR) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -53,7 +53,7 @@ def test_a_report_is_a_table_the_chain_and_the_findings(capsys: Capture, monkeyp
 
 
 @pytest.mark.parametrize("make", [warning, advice])
-def test_warnings_and_advice_alone_end_with_0(capsys: Capture, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+def test_warnings_and_advice_exit_with_0(capsys: Capture, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     assert checked(monkeypatch, make("SOME_CODE", "something", why="so", fix="this")) == 0
     assert "fraud runs in real time: 0 errors" in capsys.readouterr().err
 
@@ -77,7 +77,7 @@ def test_data_goes_to_standard_output(capsys: Capture, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("arguments", [("missing.py",), ("missing.py", "--json"), ("x.py", "--checkpoint-every", "?")])
-def test_what_cannot_be_checked_ends_with_2(capsys: Capture, arguments: tuple[str, ...]) -> None:
+def test_a_check_that_cannot_run_exits_with_2(capsys: Capture, arguments: tuple[str, ...]) -> None:
     assert _run(["check", *arguments]) == 2
     shown = capsys.readouterr()
     assert "error:" in shown.err
@@ -85,7 +85,7 @@ def test_what_cannot_be_checked_ends_with_2(capsys: Capture, arguments: tuple[st
         assert json.loads(shown.out)["ok"] is None
 
 
-def test_a_machine_that_lacks_something_cannot_check(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_without_java_exits_with_2(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> CheckReport:
         raise JavaMissing("no Java was found")
 
@@ -100,7 +100,7 @@ def test_a_machine_that_lacks_something_cannot_check(capsys: Capture, monkeypatc
 
 
 @pytest.mark.parametrize("wrong", [["--checkpoint-every", "soon"], ["--conf", "oops"], ["--python-timeout", "0s"]])
-def test_options_that_cannot_be_used_are_data_too(capsys: Capture, wrong: list[str]) -> None:
+def test_invalid_options_are_reported_as_json(capsys: Capture, wrong: list[str]) -> None:
     assert _run(["check", "cli_check.py", "--json", *wrong]) == 2
     shown = capsys.readouterr()
     answer = json.loads(shown.out)

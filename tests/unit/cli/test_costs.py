@@ -12,16 +12,16 @@ COST = {
 }
 
 
-def test_what_a_function_costs() -> None:
+def test_costs_of_a_function() -> None:
     assert cost_in_words(COST) == (
         "1,200 rows, 3.0 a call, 0.012 ms of Python a row, 0.20 ms waiting for a call, 0.90 ms there and back"
     )
 
 
-def test_what_went_wrong_is_told_where_something_did() -> None:
+def test_failures_are_shown_only_if_there_are_any() -> None:
     told = cost_in_words(COST | {"failed": 2, "replaced": 3})
     assert told.endswith(", failed on 2, workers replaced 3 times")
 
 
-def test_one_that_was_never_called() -> None:
+def test_costs_of_a_function_that_was_never_called() -> None:
     assert cost_in_words(dict.fromkeys(COST, 0)).startswith("0 rows, 0.0 a call")

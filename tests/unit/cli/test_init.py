@@ -12,7 +12,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_says_what_to_do_next_in_two_columns(capsys: Capture, here: Path) -> None:
+def test_init_prints_the_next_steps(capsys: Capture, here: Path) -> None:
     assert _run(["init", "my shop"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -27,17 +27,17 @@ def test_it_says_what_to_do_next_in_two_columns(capsys: Capture, here: Path) -> 
     assert [command for command in commands[1:] if command not in readme] == [], "the README explains each"
 
 
-def test_a_folder_in_use_is_2_with_the_way_out(capsys: Capture) -> None:
+def test_a_folder_in_use_exits_with_2_and_a_fix(capsys: Capture) -> None:
     assert _run(["init", "shop"]) == 0
     capsys.readouterr()
     assert _run(["init", "shop"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     lines = shown.err.splitlines()
-    assert lines[0] == "error: the folder shop is there already and is not empty [OPTION_REFUSED]"
+    assert lines[0] == "error: the folder shop already exists and is not empty [OPTION_REFUSED]"
     assert lines[-1].startswith("  fix: ")
 
 
-def test_a_name_is_needed(capsys: Capture) -> None:
+def test_a_name_is_required(capsys: Capture) -> None:
     assert _run(["init"]) == 2
     assert "Usage:" in capsys.readouterr().err

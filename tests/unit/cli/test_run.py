@@ -95,9 +95,7 @@ def run_fake(
     return fake.options
 
 
-def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_until_ctrl_c_prints_start_and_summary(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     options = run_fake(monkeypatch, FakeRun(uncommitted=20))
     assert (options.mode, options.once, options.checkpoint_every, options.interval_ms) == (
         Mode.REALTIME,
@@ -116,9 +114,7 @@ def test_a_run_until_ctrl_c_says_how_it_goes_on_and_how_it_ended(
     ]
 
 
-def test_a_run_once_says_that_it_ends_by_itself_and_that_it_is_done(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_once_prints_start_and_done(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     options = run_fake(monkeypatch, FakeRun(done=True), "--once")
     assert (options.once, options.interval_ms) == (True, 5_000)
     shown = capsys.readouterr().err
@@ -129,9 +125,7 @@ def test_a_run_once_says_that_it_ends_by_itself_and_that_it_is_done(
     assert "since the last checkpoint" not in shown, "everything is saved"
 
 
-def test_a_run_once_that_was_stopped_before_its_end_is_not_called_done(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_once_that_was_stopped_early_is_not_done(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     options = run_fake(monkeypatch, FakeRun(uncommitted=1), "--once", "--checkpoint-every", "30s")
     assert options.interval_ms == 30_000
     shown = capsys.readouterr().err
@@ -139,16 +133,14 @@ def test_a_run_once_that_was_stopped_before_its_end_is_not_called_done(
     assert "1 record since the last checkpoint will be processed again at the next start" in shown
 
 
-def test_a_run_that_read_nothing_since_its_last_checkpoint_announces_no_repetition(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_repetition_is_announced_without_new_records(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun(batches=1, rows=1, slots=Slots((1,))))
     shown = capsys.readouterr().err
     assert "1 task slot; progress" in shown
     assert shown.endswith("stopped after 12.5 s: 1 checkpoint with 1 record\n")
 
 
-def test_micro_batches_are_saved_each(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batch_saves_progress_with_every_batch(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_fake(monkeypatch, FakeRun(), "--mode", "microbatch", "--once").once
     shown = capsys.readouterr().err
     assert "fraud: in -> out, in micro-batches" in shown
@@ -156,9 +148,7 @@ def test_micro_batches_are_saved_each(capsys: Capture, monkeypatch: pytest.Monke
     assert "since the last checkpoint" not in shown
 
 
-def test_several_sources_and_a_sink_by_column_are_named_in_words(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_sources_and_a_topic_column_are_described(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     source = '["a", "b"], "x int"), tr.KafkaSource(pattern="c-.*", format="bytes"'
     run_fake(monkeypatch, FakeRun(slots=Slots((4, 2))), source=source, sink='"out", topic_column="target"')
     shown = capsys.readouterr().err
@@ -166,7 +156,7 @@ def test_several_sources_and_a_sink_by_column_are_named_in_words(
     assert "4 + 2 = 6 task slots; progress is saved" in shown
 
 
-def test_lineage_that_is_lost_is_said_at_the_start(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_lineage_is_printed_at_the_start(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun(lost_lineage="outputs carry no coordinates [of theirs]"))
     assert "\nlineage: outputs carry no coordinates [of theirs]\n" in capsys.readouterr().err
     run_fake(monkeypatch, FakeRun())
@@ -181,21 +171,19 @@ def test_lineage_that_is_lost_is_said_at_the_start(capsys: Capture, monkeypatch:
         (', malformed="drop"', "dropped"),
     ],
 )
-def test_records_that_could_not_be_read_are_counted_with_where_they_are(
+def test_malformed_records_are_counted_with_their_topic(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, more: str, where: str
 ) -> None:
     run_fake(monkeypatch, FakeRun(malformed={"wrong_type": 2, "not_json": 1200}), more=more)
     assert f"\n1,202 records could not be read (not_json 1,200, wrong_type 2): {where}\n" in capsys.readouterr().err
 
 
-def test_where_every_record_could_be_read_nothing_is_said_of_it(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_printed_without_malformed_records(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun())
     assert "could not be read" not in capsys.readouterr().err
 
 
-def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_is_json_on_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun(done=True, malformed={"not_json": 2}), "--once", "--json")
     assert json.loads(capsys.readouterr().out) == {
         "name": "fraud",
@@ -211,9 +199,7 @@ def test_the_summary_is_data_on_standard_output(capsys: Capture, monkeypatch: py
     }
 
 
-def test_warnings_of_the_check_are_said_at_the_start_and_advice_is_not(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warnings_are_printed_at_the_start_but_no_advice(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = (
         warning("STATE_UNBOUNDED", "the state grows", why="no watermark", fix="add one"),
         advice("RECOVERY_LONG", "a crash replays much", why="an hour", fix="a shorter one"),
@@ -224,7 +210,7 @@ def test_warnings_of_the_check_are_said_at_the_start_and_advice_is_not(
     assert "RECOVERY_LONG" not in shown
 
 
-def test_auto_says_why_it_became_micro_batch(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_prints_why_it_chose_micro_batch(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = error("PYTHON_FUNCTION", "twice is Python", why="Spark says so", fix="a built-in one")
     options = run_fake(monkeypatch, FakeRun(why_microbatch=(reason,)), "--mode", "auto")
     assert options.auto
@@ -242,7 +228,7 @@ class LoggingRun(FakeRun):
 
 
 @pytest.mark.parametrize(("arguments", "more"), [((), 0), (("--verbose",), 1)])
-def test_what_happens_to_a_running_query_is_said_once(
+def test_events_of_a_running_query_are_printed_once(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], more: int
 ) -> None:
     monkeypatch.setattr("tailrace.cli.output._verbose", False)

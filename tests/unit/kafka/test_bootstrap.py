@@ -36,7 +36,7 @@ def test_the_environment_wins_over_a_running_broker(home: Path, monkeypatch: pyt
         assert resolve_bootstrap_servers(None) == "environment:1"
 
 
-def test_the_only_running_broker_is_found_whatever_its_name(home: Path) -> None:
+def test_the_only_running_broker_is_used(home: Path) -> None:
     with broker(home, "mine", 9003):
         assert resolve_bootstrap_servers(None) == "127.0.0.1:9003"
 
@@ -46,19 +46,19 @@ def test_the_default_broker_wins_over_others(home: Path) -> None:
         assert resolve_bootstrap_servers(None) == "127.0.0.1:9001"
 
 
-def test_where_several_could_be_meant_they_are_named(home: Path) -> None:
+def test_several_running_brokers_are_an_error_with_their_names(home: Path) -> None:
     with broker(home, "one", 9001), broker(home, "two", 9003), pytest.raises(BrokerUnnamed) as refused:
         resolve_bootstrap_servers(None)
     assert "one, two" in refused.value.what
     assert "127.0.0.1:9001" in refused.value.fix
 
 
-def test_a_broker_that_belongs_to_a_program_is_never_meant(home: Path) -> None:
+def test_a_broker_of_a_program_is_not_used(home: Path) -> None:
     with broker(home, "own-1-abc", 9001, owner="program"), pytest.raises(BrokerUnnamed, match="no development broker"):
         resolve_bootstrap_servers(None)
 
 
-def test_a_broker_that_has_ended_is_not_found(home: Path) -> None:
+def test_a_broker_that_has_ended_is_not_used(home: Path) -> None:
     with broker(home, "default", 9001):
         assert find_broker("default") is not None
     assert find_broker("default") is None
@@ -69,7 +69,7 @@ def test_a_broker_that_has_ended_is_not_found(home: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
-def test_a_record_that_cannot_be_read_is_passed_over(home: Path, content: str) -> None:
+def test_an_unreadable_record_is_skipped(home: Path, content: str) -> None:
     with broker(home, "broken", 9001), broker(home, "fine", 9003):
         (home / "state" / "brokers" / "broken" / "broker.json").write_text(content)
         assert [record.name for record in running_brokers()] == ["fine"]
@@ -77,6 +77,6 @@ def test_a_record_that_cannot_be_read_is_passed_over(home: Path, content: str) -
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../../etc", "x" * 65])
-def test_a_name_that_would_leave_the_folder_is_refused(name: str) -> None:
+def test_a_name_that_leaves_the_folder_is_refused(name: str) -> None:
     with pytest.raises(OptionRefused):
         find_broker(name)

@@ -19,7 +19,7 @@ def test_without_options_only_the_address_is_needed() -> None:
     assert set(config) == {"bootstrap.servers"} | own
 
 
-def test_client_options_pass_and_sparks_own_stay_behind() -> None:
+def test_client_options_are_passed_without_sparks_own() -> None:
     options = {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
@@ -44,7 +44,7 @@ def test_client_options_pass_and_sparks_own_stay_behind() -> None:
         f'{PLAIN}\n  username = "ann"\n  password = "s3;cr et";',
     ],
 )
-def test_a_jaas_string_becomes_a_user_and_a_password(jaas: str) -> None:
+def test_a_jaas_string_becomes_user_and_password(jaas: str) -> None:
     config = client_config(SERVERS, {"kafka.sasl.jaas.config": jaas})
     assert config is not None
     assert (config["sasl.username"], config["sasl.password"]) == ("ann", "s3;cr et")
@@ -58,7 +58,7 @@ def test_a_jaas_string_without_quotes() -> None:
 
 
 @given(password=st.text(string.ascii_letters + string.digits + " ;=#!$", min_size=1))
-def test_a_quoted_password_arrives_as_it_is(password: str) -> None:
+def test_a_quoted_password_is_unchanged(password: str) -> None:
     config = client_config(SERVERS, {"kafka.sasl.jaas.config": f'{PLAIN} username="ann" password="{password}";'})
     assert config is not None
     assert config["sasl.password"] == password
@@ -88,11 +88,11 @@ def test_quotes_and_escapes_inside_a_password_are_read_as_java_reads_them(writte
         },
     ],
 )
-def test_what_only_java_can_read_is_not_guessed_at(options: dict[str, str]) -> None:
+def test_java_key_stores_are_not_translated(options: dict[str, str]) -> None:
     assert client_config(SERVERS, options) is None
 
 
-def test_pem_stores_are_named_as_librdkafka_names_them() -> None:
+def test_pem_stores_get_librdkafkas_names() -> None:
     config = client_config(
         SERVERS,
         {
@@ -110,7 +110,7 @@ def test_pem_stores_are_named_as_librdkafka_names_them() -> None:
     assert config["ssl.key.password"] == "k3y"
 
 
-def test_a_pem_key_needs_no_trust_store_of_its_own() -> None:
+def test_a_pem_key_needs_no_trust_store() -> None:
     options = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": "/certs/me.pem"}
     config = client_config(SERVERS, options)
     assert config is not None
@@ -131,7 +131,7 @@ def test_a_pem_key_needs_no_trust_store_of_its_own() -> None:
         {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""},
     ],
 )
-def test_librdkafka_takes_every_translated_setting(options: dict[str, str]) -> None:
+def test_librdkafka_accepts_every_translated_setting(options: dict[str, str]) -> None:
     config = client_config(SERVERS, options)
     assert config is not None
     AdminClient(config)  # raises where it does not know a setting or cannot use its value

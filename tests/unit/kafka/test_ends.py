@@ -126,19 +126,19 @@ def test_the_visible_end_is_after_the_last_record(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("start", [0, 42])
-def test_an_empty_partition_ends_where_it_begins_and_is_not_read(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
+def test_an_empty_partition_is_not_read(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
     broker = ask(monkeypatch, {("a", 0): Log(start, ())})
     assert visible_ends(CONFIG, {"a": 1}) == {"a": {0: start}}
     assert broker.assigned == []
     assert broker.closed == 1
 
 
-def test_a_partition_without_any_visible_record_ends_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_without_visible_records_ends_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(monkeypatch, {("a", 0): Log(5, (False,) * 300)})
     assert visible_ends(CONFIG, {"a": 1}) == {"a": {0: 5}}
 
 
-def test_a_long_transaction_is_passed_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_transaction_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = ask(monkeypatch, {("a", 0): Log(0, (True, *[False] * 20_000))})
     assert visible_ends(CONFIG, {"a": 1}) == {"a": {0: 1}}
     assert len(broker.assigned) <= 4
@@ -159,7 +159,7 @@ def test_every_visible_end_is_found(logs: Logs) -> None:
     assert broker.closed == 1
 
 
-def test_a_broker_that_does_not_answer_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_an_error_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = ask(monkeypatch, {("a", 0): Log(0, (True,))})
     broker.silent = True
     for question in (log_ends, visible_ends):
@@ -167,7 +167,7 @@ def test_a_broker_that_does_not_answer_is_told_by_its_address(monkeypatch: pytes
             question(CONFIG, {"a": 1})
 
 
-def test_a_broker_that_falls_silent_while_it_is_read_is_told_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_stops_sending_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = ask(monkeypatch, {("a", 0): Log(0, (True,))})
     monkeypatch.setattr(broker, "poll", lambda _timeout: None)
     with pytest.raises(BrokerUnreachable):

@@ -37,9 +37,7 @@ def wants(monkeypatch: pytest.MonkeyPatch) -> dict[str, Wants | None]:
         (Code(Code._RESOLVE, f"{AT}Failed to resolve"), BrokerUnreachable, "transport failure"),
     ],
 )
-def test_what_the_client_reports_beside_a_question_says_why_it_failed(
-    beside: Code, kind: type[KafkaError], why: str
-) -> None:
+def test_asynchronous_errors_of_the_client_explain_a_failure(beside: Code, kind: type[KafkaError], why: str) -> None:
     cause = librdkafka_cause(CONFIG, NO_ANSWER, [DOWN, beside, DOWN])
     assert cause.kind is kind
     assert cause.why.endswith(why) or why in cause.why
@@ -51,22 +49,22 @@ def test_what_the_client_reports_beside_a_question_says_why_it_failed(
     "code",
     [Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED],
 )
-def test_a_missing_right_is_not_a_broker_that_does_not_answer(code: int) -> None:
+def test_a_missing_right_is_not_an_unreachable_broker(code: int) -> None:
     assert librdkafka_cause(CONFIG, Code(code)).kind is NotAuthorized
 
 
-def test_a_broker_that_refuses_has_answered() -> None:
+def test_a_broker_that_refuses_is_reachable() -> None:
     assert librdkafka_cause(CONFIG, Code(Code.POLICY_VIOLATION)).kind is KafkaError
     assert librdkafka_cause(CONFIG, Code(Code.REQUEST_TIMED_OUT)).kind is BrokerUnreachable
     assert librdkafka_cause(CONFIG, None).kind is BrokerUnreachable
 
 
-def test_a_certificate_that_cannot_be_read_is_about_tls() -> None:
+def test_an_unreadable_certificate_is_a_tls_failure() -> None:
     unreadable = Code(Code._INVALID_ARG, "Failed to create admin client: ssl.ca.location failed: BIO lib")
     assert librdkafka_cause(CONFIG, unreadable).kind is TlsFailed
 
 
-def test_what_a_listener_wants_is_said_where_it_says_nothing(wants: dict[str, Wants | None]) -> None:
+def test_a_silent_listener_is_probed_for_what_it_requires(wants: dict[str, Wants | None]) -> None:
     wants["it"] = Wants.TLS
     tls = broker_error(CONFIG, librdkafka_cause(CONFIG, NO_ANSWER, [DOWN]))
     assert type(tls) is TlsFailed
@@ -78,7 +76,7 @@ def test_what_a_listener_wants_is_said_where_it_says_nothing(wants: dict[str, Wa
 
 
 @pytest.mark.parametrize("kind", [TlsFailed, AuthenticationFailed, NotAuthorized, BrokerUnreachable, KafkaError])
-def test_every_error_names_the_broker_and_a_way_out_and_no_password(kind: type[KafkaError]) -> None:
+def test_every_error_has_the_broker_and_a_fix_but_no_password(kind: type[KafkaError]) -> None:
     error = broker_error(CONFIG, Cause(kind, "it said so"))
     assert type(error) is kind
     assert "host:9092" in error.what

@@ -67,12 +67,12 @@ def for_tls(connection: socket.socket) -> None:
         (for_tls, "SASL_PLAINTEXT", Wants.TLS),
     ],
 )
-def test_what_a_listener_wants(serve: Callable[[socket.socket], None], protocol: str, wants: Wants | None) -> None:
+def test_requirements_of_a_listener(serve: Callable[[socket.socket], None], protocol: str, wants: Wants | None) -> None:
     with listener(serve) as address:
         silent = f"127.0.0.1:{free_ports(1)[0]}"
         assert wanted_by(f"{silent}, PLAINTEXT://{address}", protocol) is wants
 
 
 @pytest.mark.parametrize("servers", ["", "no port", "host:", "127.0.0.1:1", "[::1]:1"])
-def test_where_nobody_listens_nothing_is_wanted(servers: str) -> None:
+def test_a_closed_port_has_no_requirements(servers: str) -> None:
     assert wanted_by(servers, "PLAINTEXT") is None

@@ -5,7 +5,7 @@ import pytest
 from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 
 
-def test_free_ports_are_all_different_and_can_be_bound() -> None:
+def test_free_ports_are_distinct_and_can_be_bound() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     for port in ports:
@@ -14,7 +14,7 @@ def test_free_ports_are_all_different_and_can_be_bound() -> None:
 
 
 @pytest.mark.parametrize("address", [LOOPBACK, "0.0.0.0"])
-def test_a_port_is_taken_exactly_while_a_server_listens(address: str) -> None:
+def test_a_port_is_in_use_while_a_server_listens(address: str) -> None:
     with socket.socket() as server:
         server.bind((address, 0))
         server.listen()
@@ -23,7 +23,7 @@ def test_a_port_is_taken_exactly_while_a_server_listens(address: str) -> None:
     assert not is_taken(port)
 
 
-def test_a_connection_that_has_just_ended_does_not_keep_a_port() -> None:
+def test_an_ended_connection_does_not_occupy_a_port() -> None:
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection((LOOPBACK, port)):
@@ -33,7 +33,7 @@ def test_a_connection_that_has_just_ended_does_not_keep_a_port() -> None:
     assert not is_taken(port)
 
 
-def test_looking_leaves_the_port_free() -> None:
+def test_the_check_leaves_the_port_free() -> None:
     (port,) = free_ports(1)
     assert not is_taken(port)
     assert not is_taken(port)

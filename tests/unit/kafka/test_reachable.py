@@ -65,7 +65,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[type | None]]:
     ([(TIMED_OUT, [LOGIN]), (None, []), (TIMED_OUT, [])], [AuthenticationFailed, None, BrokerUnreachable]),
     ([(TIMED_OUT, [LOGIN]), (TIMED_OUT, [CLOSED])], [AuthenticationFailed, BrokerUnreachable]),
 ])  # fmt: skip
-def test_a_refused_login_is_told_from_no_answer(
+def test_a_refused_login_is_distinguished_from_no_response(
     kinds: Callable[..., list[type | None]], requests: Sequence[Any], expected: list[type | None]
 ) -> None:
     assert kinds(*requests) == expected

@@ -24,13 +24,13 @@ def nobody() -> dict[str, str | int]:
     return config
 
 
-def test_bytes_that_are_no_utf_8_are_shown_as_escapes() -> None:
+def test_bytes_that_are_not_utf_8_are_escaped() -> None:
     assert as_text("grün".encode() + b"\xff\x00") == "grün\\xff\x00"
     assert as_text(b"") == ""
     assert as_text(None) is None
 
 
-def test_without_a_broker_nothing_is_taken_from_the_input(nobody: dict[str, str | int]) -> None:
+def test_without_a_broker_no_input_is_consumed(nobody: dict[str, str | int]) -> None:
     taken = []
 
     def values() -> Iterator[bytes]:
@@ -44,7 +44,7 @@ def test_without_a_broker_nothing_is_taken_from_the_input(nobody: dict[str, str 
     assert taken == []
 
 
-def test_without_a_broker_reading_says_so_before_the_first_record(nobody: dict[str, str | int]) -> None:
+def test_without_a_broker_reading_fails_before_the_first_record(nobody: dict[str, str | int]) -> None:
     with pytest.raises(BrokerUnreachable):
         read_records(nobody, "payments", follow=True)
 
@@ -130,18 +130,18 @@ def read(**options: Any) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in read_records(CONFIG, "payments", **options)]
 
 
-def test_what_is_there_now_is_read_to_the_end_of_each_partition(topic: Topic) -> None:
+def test_existing_records_are_read_to_the_end_of_each_partition(topic: Topic) -> None:
     topic({0: 2, 1: 1, 2: 0}, [Polled(0, 0), None, Polled(1, 0), end(2), Polled(0, 1)])
     assert read() == [(0, 0), (1, 0), (0, 1)]
     assert FakeConsumer.last.closed
 
 
-def test_what_comes_while_it_reads_is_left_out_so_that_it_ends(topic: Topic) -> None:
+def test_records_that_arrive_while_reading_are_left_out(topic: Topic) -> None:
     topic({0: 1, 1: 5}, [Polled(0, 0), Polled(0, 1), Polled(0, 2), Polled(1, 4), Polled(1, 5)])
     assert read() == [(0, 0), (1, 4)]
 
 
-def test_a_record_past_the_end_shows_that_those_before_are_gone(topic: Topic) -> None:
+def test_a_record_past_the_end_ends_its_partition(topic: Topic) -> None:
     topic({0: 3}, [Polled(0, 7)])
     assert read() == []
 
@@ -152,19 +152,19 @@ def test_a_partition_may_end_before_its_log_does(topic: Topic) -> None:
     assert read() == [(0, 0)]
 
 
-def test_a_count_ends_it_and_waits_until_then(topic: Topic) -> None:
+def test_a_count_waits_for_that_many_records(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, 0), None, None, Polled(0, 1), Polled(0, 2)])
     assert read(count=2) == [(0, 0), (0, 1)]
     assert FakeConsumer.last.settings["enable.partition.eof"] is False
 
 
-def test_latest_begins_where_the_topic_ended_when_it_was_asked(topic: Topic) -> None:
+def test_latest_starts_at_the_end_of_the_topic(topic: Topic) -> None:
     topic({0: 3, 1: 4}, [Polled(1, 4)])
     assert read(starting="latest", count=1) == [(1, 4)]
     assert FakeConsumer.last.assigned == {0: 3, 1: 4}
 
 
-def test_following_does_not_end_with_the_topic(topic: Topic) -> None:
+def test_follow_does_not_stop_at_the_end(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, 0), None, Polled(0, 1)])
     following = read_records(CONFIG, "payments", follow=True)
     assert [next(following).offset, next(following).offset] == [0, 1]
@@ -172,7 +172,7 @@ def test_following_does_not_end_with_the_topic(topic: Topic) -> None:
     assert FakeConsumer.last.closed
 
 
-def test_a_broker_that_goes_away_is_told(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_stops_is_an_error(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     topic({0: 1}, [KafkaErrorCode(KafkaErrorCode._ALL_BROKERS_DOWN), Polled(0, 0)])
     assert read() == [(0, 0)], "the broker still answers, so that was nothing"
     asked = []
@@ -189,7 +189,7 @@ def test_a_broker_that_goes_away_is_told(topic: Topic, monkeypatch: pytest.Monke
     assert FakeConsumer.last.closed
 
 
-def test_a_topic_that_cannot_be_read_is_told_with_the_broker_s_reason(topic: Topic) -> None:
+def test_an_unreadable_topic_is_an_error_with_the_brokers_reason(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.INVALID_MSG))])
     with pytest.raises(KafkaError, match="cannot read topic") as refused:
         read()
@@ -197,14 +197,14 @@ def test_a_topic_that_cannot_be_read_is_told_with_the_broker_s_reason(topic: Top
     assert refused.value.fix
 
 
-def test_a_topic_that_may_not_be_read_is_told_as_that(topic: Topic) -> None:
+def test_a_topic_without_read_right_is_not_authorized(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED))])
     with pytest.raises(NotAuthorized, match="may not read topic 'payments'") as refused:
         read()
     assert "--operation Read --topic payments" in refused.value.fix
 
 
-def test_a_reader_that_joins_no_group_needs_no_right_to_one(topic: Topic) -> None:
+def test_reading_needs_no_right_to_a_group(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, failed=KafkaErrorCode(KafkaErrorCode.GROUP_AUTHORIZATION_FAILED)), Polled(0, 0)])
     assert read() == [(0, 0)]
 
@@ -241,14 +241,14 @@ def fake_producer(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fake_producer")
-def test_the_records_taken_are_counted() -> None:
+def test_accepted_records_are_counted() -> None:
     assert send_records(CONFIG, "payments", [b"a", b"full", b""]) == 3
     assert send_records(CONFIG, "payments", []) == 0
 
 
 @pytest.mark.usefixtures("fake_producer")
 @pytest.mark.parametrize("bad", [b"too large", b"lost"])
-def test_a_record_that_is_not_taken_ends_it_and_the_error_says_how_many_were(bad: bytes) -> None:
+def test_a_refused_record_is_an_error_with_the_number_accepted(bad: bytes) -> None:
     rest = iter([b"a", b"b", bad, b"c", b"d"])
     with pytest.raises(KafkaError, match="accepted 2 records, then refused one") as refused:
         send_records(CONFIG, "payments", rest)
@@ -258,7 +258,7 @@ def test_a_record_that_is_not_taken_ends_it_and_the_error_says_how_many_were(bad
 
 
 @pytest.mark.usefixtures("fake_producer")
-def test_what_was_handed_over_before_ctrl_c_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_produced_before_ctrl_c_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     flushed = []
     monkeypatch.setattr(FakeProducer, "flush", lambda _: flushed.append(1))
 

@@ -65,15 +65,13 @@ def answered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
         (Code.UNSUPPORTED_VERSION, None),
     ],
 )
-def test_rights_are_known_or_known_to_be_unknown(
-    monkeypatch: pytest.MonkeyPatch, answer: Any, rights: set[str] | None
-) -> None:
+def test_rights_are_known_or_unknown(monkeypatch: pytest.MonkeyPatch, answer: Any, rights: set[str] | None) -> None:
     answered(monkeypatch, answer)
     assert topic_rights(CONFIG, ["payments"]) == {"payments": rights}
     assert group_rights(CONFIG, "readers") == rights
 
 
-def test_what_is_not_granted_is_refused_with_the_command_that_grants_it() -> None:
+def test_a_missing_right_is_refused_with_the_command_that_grants_it() -> None:
     held = {"payments": frozenset({"READ"}), "clicks": None}
     assert require_rights(CONFIG, "READ", held) == ["clicks"]
     with pytest.raises(NotAuthorized) as refused:
@@ -89,7 +87,7 @@ def test_what_is_not_granted_is_refused_with_the_command_that_grants_it() -> Non
 @pytest.mark.parametrize(
     ("answer", "kind"), [(Code.TOPIC_AUTHORIZATION_FAILED, NotAuthorized), (Code.POLICY_VIOLATION, KafkaError)]
 )
-def test_a_topic_that_could_not_be_made_is_refused(
+def test_a_topic_that_cannot_be_created_is_refused(
     monkeypatch: pytest.MonkeyPatch, answer: int, kind: type[KafkaError]
 ) -> None:
     answered(monkeypatch, answer)
@@ -99,8 +97,6 @@ def test_a_topic_that_could_not_be_made_is_refused(
 
 
 @pytest.mark.parametrize("answer", [None, Code.TOPIC_ALREADY_EXISTS])
-def test_a_topic_that_could_be_made_or_was_made_by_another_is_fine(
-    monkeypatch: pytest.MonkeyPatch, answer: int | None
-) -> None:
+def test_a_topic_that_can_be_created_or_exists_is_accepted(monkeypatch: pytest.MonkeyPatch, answer: int | None) -> None:
     answered(monkeypatch, answer)
     require_creatable(CONFIG, "payments")

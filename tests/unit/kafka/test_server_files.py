@@ -14,7 +14,7 @@ def as_java_reads(path: Path) -> dict[str, str]:
     return {key: re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), value) for key, _, value in pairs}
 
 
-def test_a_broker_listens_on_loopback_alone(tmp_path: Path) -> None:
+def test_a_broker_listens_only_on_loopback(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path / "broker")
     files.write(9192, 9193)
     settings = as_java_reads(files.properties)
@@ -25,19 +25,19 @@ def test_a_broker_listens_on_loopback_alone(tmp_path: Path) -> None:
     assert files.data.is_dir()
 
 
-def test_a_misspelt_topic_is_never_made_by_itself(tmp_path: Path) -> None:
+def test_topics_are_not_created_automatically(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path)
     files.write(1, 2)
     assert as_java_reads(files.properties)["auto.create.topics.enable"] == "false"
 
 
-def test_records_of_long_ago_are_kept(tmp_path: Path) -> None:
+def test_records_with_old_timestamps_are_kept(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path)
     files.write(1, 2)
     assert as_java_reads(files.properties)["log.retention.ms"] == "-1"
 
 
-def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
+def test_the_log_may_be_in_another_folder(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path / "broker", tmp_path / "log")
     files.write(1, 2)
     assert as_java_reads(files.properties)["log.dirs"] == str(tmp_path / "log")
@@ -45,7 +45,7 @@ def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["link", "open"])
-def test_the_log_is_not_put_where_others_can_reach_it(which: str, tmp_path: Path) -> None:
+def test_a_log_folder_open_to_others_is_refused(which: str, tmp_path: Path) -> None:
     shared, elsewhere = tmp_path / "shared", tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     if which == "link":
@@ -57,14 +57,14 @@ def test_the_log_is_not_put_where_others_can_reach_it(which: str, tmp_path: Path
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_log_in_memory_is_this_users_alone(tmp_path: Path) -> None:
+def test_the_log_in_memory_is_private_to_the_user(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path / "broker", tmp_path / "shared" / "own-1")
     files.write(1, 2)
     files.write(3, 4)
     assert [folder.stat().st_mode & 0o777 for folder in (files.data, files.data.parent)] == [0o700, 0o700]
 
 
-def test_a_new_folder_gets_an_identity_that_kafka_can_read(tmp_path: Path) -> None:
+def test_a_new_folder_gets_a_cluster_id(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path)
     files.write(1, 2)
     meta = as_java_reads(files.data / "meta.properties")
@@ -75,7 +75,7 @@ def test_a_new_folder_gets_an_identity_that_kafka_can_read(tmp_path: Path) -> No
     assert meta["cluster.id"] != meta["directory.id"]
 
 
-def test_a_restart_on_other_ports_keeps_data_and_identity(tmp_path: Path) -> None:
+def test_a_restart_on_other_ports_keeps_data_and_cluster_id(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path)
     files.write(1, 2)
     identity = (files.data / "meta.properties").read_bytes()
@@ -87,7 +87,7 @@ def test_a_restart_on_other_ports_keeps_data_and_identity(tmp_path: Path) -> Non
     assert not list(files.data.glob("*.new"))
 
 
-def test_two_brokers_have_different_identities(tmp_path: Path) -> None:
+def test_two_brokers_have_different_cluster_ids(tmp_path: Path) -> None:
     first, second = ServerFiles(tmp_path / "a"), ServerFiles(tmp_path / "b")
     first.write(1, 2)
     second.write(3, 4)
@@ -95,7 +95,7 @@ def test_two_brokers_have_different_identities(tmp_path: Path) -> None:
     assert identities[0] != identities[1]
 
 
-def test_a_folder_with_letters_beyond_ascii_is_the_one_kafka_uses(tmp_path: Path) -> None:
+def test_a_folder_name_may_contain_other_than_ascii_letters(tmp_path: Path) -> None:
     files = ServerFiles(tmp_path / "zoë-дом")
     files.write(1, 2)
     assert as_java_reads(files.properties)["log.dirs"] == str(files.data)

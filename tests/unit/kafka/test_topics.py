@@ -21,7 +21,7 @@ def nobody() -> dict[str, str | int]:
     return config
 
 
-def test_an_unreachable_broker_is_known_within_seconds_by_its_address(nobody: dict[str, str | int]) -> None:
+def test_an_unreachable_broker_is_reported_within_seconds(nobody: dict[str, str | int]) -> None:
     started = time.monotonic()
     with pytest.raises(BrokerUnreachable) as refused:
         partition_counts(nobody, ["payments"])
@@ -31,9 +31,7 @@ def test_an_unreachable_broker_is_known_within_seconds_by_its_address(nobody: di
     assert refused.value.why
 
 
-def test_no_error_about_a_broker_shows_a_password(
-    nobody: dict[str, str | int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_about_a_broker_hide_passwords(nobody: dict[str, str | int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "ASK_TIMEOUT_S", 0.2)
     secret = "correct-horse-battery"
     jaas = f'x.PlainLoginModule required username="ann" password="{secret}";'
@@ -46,14 +44,14 @@ def test_no_error_about_a_broker_shows_a_password(
     assert secret not in str(refused.value) + refused.value.detail
 
 
-def test_a_missing_topic_is_named_with_the_nearest_one_and_the_command_that_makes_it() -> None:
+def test_a_missing_topic_is_reported_with_the_nearest_name_and_the_command() -> None:
     error = topics._topic_missing("payment", {"payments": 2, "clicks": 1}, {"bootstrap.servers": "host:1"})
     assert error.what == "topic 'payment' does not exist at host:1"
     assert error.fix.startswith("did you mean 'payments'?")
     assert error.fix.endswith("tailrace broker topic payment --partitions 2 --bootstrap-servers host:1")
 
 
-def test_a_missing_topic_unlike_any_other_is_compared_with_none() -> None:
+def test_a_missing_topic_unlike_any_other_has_no_suggestion() -> None:
     error = topics._topic_missing("orders", {"clicks": 1}, {"bootstrap.servers": "host:1"})
     assert "did you mean" not in error.fix
 
@@ -68,7 +66,7 @@ def test_a_missing_topic_unlike_any_other_is_compared_with_none() -> None:
         (BrokerUnreachable("gone"), {}, None),
     ],
 )
-def test_a_topic_that_a_user_may_not_see_is_told_apart_from_one_that_is_missing(
+def test_a_hidden_topic_is_distinguished_from_a_missing_one(
     monkeypatch: pytest.MonkeyPatch, rights: Any, login: dict[str, str], says: str | None
 ) -> None:
     def answer(_config: object, names: list[str]) -> dict[str, Any]:

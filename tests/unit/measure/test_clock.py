@@ -11,7 +11,7 @@ class Monotonic:
         return self.now_ns
 
 
-def test_a_clock_begins_at_the_wall_and_moves_with_the_monotonic_clock_alone() -> None:
+def test_a_clock_starts_at_wall_time_and_moves_with_the_monotonic_clock() -> None:
     monotonic = Monotonic(500)
     clock = Clock.starting_at(1_700_000_000_000_000_000, monotonic)
     assert clock.now_ns() == 1_700_000_000_000_000_000
@@ -19,7 +19,7 @@ def test_a_clock_begins_at_the_wall_and_moves_with_the_monotonic_clock_alone() -
     assert clock.now_ns() == 1_700_000_000_000_000_042
 
 
-def test_another_process_reads_the_same_time_from_the_offset() -> None:
+def test_the_offset_gives_another_process_the_same_time() -> None:
     monotonic = Monotonic(7)
     leader = Clock.starting_at(1_000_000, monotonic)
     follower = Clock(leader.offset_ns, monotonic)

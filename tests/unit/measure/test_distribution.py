@@ -28,7 +28,7 @@ def ms(*values: float) -> Nanoseconds:
 
 
 @given(latency_ns=LATENCIES)
-def test_a_percentile_curve_rises_and_ends_where_samples_are_too_few(latency_ns: Nanoseconds) -> None:
+def test_a_percentile_curve_rises_until_samples_are_too_few(latency_ns: Nanoseconds) -> None:
     curve = percentile_curve(latency_ns)
     percents, values = [percent for percent, _ in curve], [value for _, value in curve]
     assert percents == sorted(set(percents))
@@ -38,19 +38,19 @@ def test_a_percentile_curve_rises_and_ends_where_samples_are_too_few(latency_ns:
     assert all(count - count * percent / 100 >= MIN_SAMPLES_BEYOND - 1e-6 for percent in percents)
 
 
-def test_a_percentile_curve_gives_the_percentiles_themselves() -> None:
+def test_a_percentile_curve_matches_the_percentiles() -> None:
     curve = dict(percentile_curve(ms(*range(10_000, 0, -1))))
     assert (curve[50.0], curve[99.0], curve[99.9]) == (5_000.0, 9_900.0, 9_990.0)
     assert curve[0.0] == 1.0
     assert 99.95 not in curve, "only five samples lie beyond"
 
 
-def test_no_samples_make_no_curve() -> None:
+def test_no_samples_have_no_curve() -> None:
     assert percentile_curve(ms()) == []
     assert percentile_curve(ms(*range(MIN_SAMPLES_BEYOND - 1))) == []
 
 
-def test_a_timeline_puts_each_sample_into_the_step_in_which_it_was_meant_to_be_sent() -> None:
+def test_a_timeline_groups_samples_by_intended_send_time() -> None:
     sent = START + ms(0, 499.999999, 500, 999, 2_000, 2_499)
     shown = timeline(sent, ms(1, 3, 10, 20, 7, 5), START, 3.0)
     assert shown == Timeline(
@@ -78,7 +78,7 @@ def test_a_timeline_counts_every_sample_of_the_window_once(offsets: list[int], s
         assert (p50 is None) == (not inside)
 
 
-def test_a_stall_shows_in_the_steps_that_it_delayed_and_in_no_other() -> None:
+def test_a_stall_shows_only_in_the_steps_it_delayed() -> None:
     sent = START + ms(*range(10_000))
     latency = np.full(10_000, MS, dtype=np.int64)
     latency[4_000:4_500] = 300 * MS
@@ -93,7 +93,7 @@ def test_a_lane_that_keeps_up_has_no_growth() -> None:
 
 
 @pytest.mark.parametrize("slope", [0.5, 30.0, -4.0])
-def test_growth_is_the_milliseconds_that_latency_gains_each_second(slope: float) -> None:
+def test_growth_is_in_milliseconds_per_second(slope: float) -> None:
     at_s = np.arange(0, 20, 0.001)
     latency = ((200 + slope * at_s) * MS).astype(np.int64)
     order = np.random.default_rng(2).permutation(len(at_s))
@@ -106,14 +106,14 @@ def test_one_stall_is_no_growth() -> None:
     assert growth_ms_per_s(START + ms(*range(10_000)), latency) == 0.0
 
 
-def test_too_few_samples_or_all_at_once_tell_no_growth() -> None:
+def test_too_few_samples_have_no_growth() -> None:
     assert growth_ms_per_s(START + ms(*range(19)), ms(*range(19))) == 0.0
     assert growth_ms_per_s(np.full(50, START, dtype=np.int64), ms(*range(50))) == 0.0
 
 
 @settings(max_examples=20)
 @given(latency_ns=hnp.arrays(np.int64, st.integers(1, 200), elements=st.integers(1_000, 500 * S)))
-def test_a_histogram_decodes_to_the_same_counts_and_to_values_of_three_figures(latency_ns: Nanoseconds) -> None:
+def test_a_histogram_round_trips_with_three_figures(latency_ns: Nanoseconds) -> None:
     decoded = HdrHistogram.decode(hdr_histogram(latency_ns))
     assert decoded.get_total_count() == len(latency_ns)
     recorded = decoded.get_recorded_iterator()
@@ -121,12 +121,12 @@ def test_a_histogram_decodes_to_the_same_counts_and_to_values_of_three_figures(l
     assert values == pytest.approx(np.sort(latency_ns // 1000).tolist(), rel=1e-3)
 
 
-def test_a_histogram_takes_what_is_outside_its_range_at_its_ends() -> None:
+def test_a_histogram_clips_values_to_its_range() -> None:
     decoded = HdrHistogram.decode(hdr_histogram(np.array([-5 * MS, 0, 999, 3_600 * S], dtype=np.int64)))
     assert decoded.get_total_count() == 4
     assert decoded.get_min_value() == 1
     assert decoded.get_max_value() == pytest.approx(600_000_000, rel=1e-3)
 
 
-def test_a_histogram_of_nothing_is_empty() -> None:
+def test_a_histogram_without_samples_is_empty() -> None:
     assert HdrHistogram.decode(hdr_histogram(ms())).get_total_count() == 0

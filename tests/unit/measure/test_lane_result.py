@@ -29,7 +29,7 @@ def test_a_percentile_is_the_nearest_rank(samples: list[int], percent: float) ->
 
 
 @given(count=st.integers(0, 30_000), percent=st.sampled_from(PERCENTS))
-def test_a_percentile_is_given_exactly_where_enough_samples_lie_beyond_it(count: int, percent: float) -> None:
+def test_a_percentile_needs_enough_samples_above_it(count: int, percent: float) -> None:
     ordered = np.arange(1, count + 1, dtype=np.int64) * 1_000_000
     rank = -(-count * Fraction(str(percent)) // 100)
     found = percentile_ms(ordered, percent)
@@ -37,13 +37,13 @@ def test_a_percentile_is_given_exactly_where_enough_samples_lie_beyond_it(count:
 
 
 @pytest.mark.parametrize(("percent", "needed"), [(50.0, 20), (95.0, 200), (99.0, 1_000), (99.9, 10_000)])
-def test_the_fewest_samples_that_a_percentile_can_be_told_from(percent: float, needed: int) -> None:
+def test_the_fewest_samples_of_each_percentile(percent: float, needed: int) -> None:
     samples = np.ones(needed, dtype=np.int64)
     assert percentile_ms(samples, percent) is not None
     assert percentile_ms(samples[1:], percent) is None
 
 
-def test_a_lane_counts_lost_and_repeated_records_and_takes_samples_in_any_order() -> None:
+def test_lost_and_repeated_records_are_counted_in_any_order() -> None:
     latencies = [number * 1_000_000 for number in range(1, 10_001)]
     random.Random(1).shuffle(latencies)
     result = lane_result(np.array(latencies, dtype=np.int64), expected=10_003, duplicated=2)
@@ -59,7 +59,7 @@ def test_a_lane_counts_lost_and_repeated_records_and_takes_samples_in_any_order(
     }
 
 
-def test_a_lane_without_any_arrival_has_no_figures_and_lost_everything() -> None:
+def test_a_lane_without_arrivals_lost_everything() -> None:
     result = lane_result(np.array([], dtype=np.int64), expected=5, duplicated=0)
     assert (result.p50_ms, result.p999_ms, result.max_ms) == (None, None, None)
     assert (result.samples, result.lost) == (0, 5)

@@ -133,7 +133,7 @@ def run(show: Callable[[Moment], None] = lambda _: None, engine: Any = None, **m
     return seen
 
 
-def test_the_probe_listens_before_the_load_sends_and_both_are_gone_afterwards(scene: Scene) -> None:
+def test_the_probe_starts_before_the_load_and_both_are_closed(scene: Scene) -> None:
     run()
     assert scene.notes == [
         "probe on out",
@@ -145,7 +145,7 @@ def test_the_probe_listens_before_the_load_sends_and_both_are_gone_afterwards(sc
     ]
 
 
-def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> None:
+def test_the_warm_up_starts_at_the_first_result(scene: Scene) -> None:
     seen = run()
     assert (seen.first_ns, seen.end_ns) == scene.window
     assert seen.end_ns - seen.first_ns == round(0.05 * NS_PER_S)
@@ -157,7 +157,7 @@ def test_the_window_begins_a_warm_up_after_the_first_result(scene: Scene) -> Non
     assert seen.resources == {"load": Usage(0.5)}
 
 
-def test_a_result_of_the_burst_does_not_begin_the_window_before_the_plan(scene: Scene) -> None:
+def test_a_result_of_the_burst_does_not_start_the_window_early(scene: Scene) -> None:
     scene.start_in_s = 0.2
     seen = run()
     assert seen.first_ns == scene.plans[0].start_ns + round(0.03 * NS_PER_S)
@@ -178,20 +178,18 @@ def test_all_phases_are_shown_in_their_order(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("more", "settle_s"), [({}, None), ({"merges": True}, 3.0), ({"known_by": ByLineage()}, 3.0)])
-def test_every_measured_record_is_waited_for_unless_it_is_not_known_which_come(
-    scene: Scene, more: dict[str, Any], settle_s: float | None
-) -> None:
+def test_the_drain_waits_for_every_expected_record(scene: Scene, more: dict[str, Any], settle_s: float | None) -> None:
     seen = run(**more)
     assert scene.wanted == {"first": seen.first, "end": seen.end, "timeout_s": 9.0, "settle_s": settle_s}
 
 
-def test_load_and_probe_are_looked_at_beside_the_processes_that_were_named(scene: Scene) -> None:
+def test_load_and_probe_are_measured_with_the_given_processes(scene: Scene) -> None:
     run(processes={"engine": lambda: 1, "broker": lambda: 2})
     found = {name: root() for name, root in scene.processes.items()}
     assert found == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
 
 
-def test_the_load_may_send_for_as_long_as_a_slow_start_takes(scene: Scene) -> None:
+def test_the_load_outlasts_a_slow_start(scene: Scene) -> None:
     run()
     assert scene.limit_s == pytest.approx(module.FIRST_OUTPUT_TIMEOUT_S + 0.08)
 
@@ -213,14 +211,14 @@ def test_an_engine_that_ends_ends_the_measurement(scene: Scene, looks: int) -> N
     assert scene.notes[-2:] == ["load closed", "probe closed"]
 
 
-def test_an_engine_that_gives_nothing_is_not_waited_for_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_without_results_times_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.silent = 10**9
     monkeypatch.setattr(module, "FIRST_OUTPUT_TIMEOUT_S", 0.02)
-    with pytest.raises(MeasurementFailed, match="nothing came out within 0 s"):
+    with pytest.raises(MeasurementFailed, match="no result came out within 0 s"):
         run()
 
 
-def test_each_further_plan_has_a_load_of_its_own_that_goes_on_counting(scene: Scene) -> None:
+def test_each_further_plan_has_its_own_load_with_later_numbers(scene: Scene) -> None:
     seen = measure([plan(), plan(), plan()], {}, ("in", "out"), NoEngine(), lambda _: None)
     assert scene.notes.count("probe on out") == 1
     assert scene.notes.count("load into in") == scene.notes.count("load closed") == 3

@@ -25,7 +25,7 @@ def printed(log: Path) -> str:
     return log.read_text() if log.exists() else ""
 
 
-def test_it_runs_with_the_environment_of_its_command_until_it_is_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_a_process_runs_with_its_environment_until_it_is_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
     log = tmp_path / "lane.log"
     with LaneProcess("flink", python(IN_ORDER), log) as process:
         wait_until(lambda: "\n" in printed(log), "the engine to start")
@@ -36,7 +36,9 @@ def test_it_runs_with_the_environment_of_its_command_until_it_is_stopped(tmp_pat
     assert not psutil.pid_exists(child)
 
 
-def test_one_that_ended_by_itself_is_told_with_its_error_line(tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_a_process_that_ends_by_itself_is_an_error_with_its_last_error_line(
+    tmp_path: Path, wait_until: WaitUntil
+) -> None:
     code = "import sys; print('starting'); print('java.lang.OutOfMemoryError: heap'); print('bye'); sys.exit(3)"
 
     def ended() -> bool:
@@ -55,7 +57,7 @@ def test_one_that_ended_by_itself_is_told_with_its_error_line(tmp_path: Path, wa
     assert failed.value.detail.splitlines() == ["starting", "java.lang.OutOfMemoryError: heap", "bye"]
 
 
-def test_a_killed_one_has_no_time_for_a_word(tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_a_killed_process_runs_no_cleanup(tmp_path: Path, wait_until: WaitUntil) -> None:
     log = tmp_path / "lane.log"
     process = LaneProcess("flink", python(IN_ORDER), log)
     wait_until(lambda: "\n" in printed(log), "the engine to start")
@@ -76,7 +78,7 @@ def test_a_killed_one_has_no_time_for_a_word(tmp_path: Path, wait_until: WaitUnt
         (["x" * 999], "x" * 300),
     ],
 )
-def test_the_error_line_is_the_last_that_names_an_error(lines: list[str], telling: str) -> None:
+def test_the_error_line_is_the_last_one_with_an_error(lines: list[str], telling: str) -> None:
     assert _error_line(lines) == telling
 
 
@@ -97,7 +99,7 @@ class FakeProcess:
         self.notes.append(f"stop {self.pid}")
 
 
-def test_an_engine_is_killed_once_when_its_time_has_come_and_started_again() -> None:
+def test_an_engine_is_killed_once_and_restarted() -> None:
     notes: list[str] = []
     moment = [float("inf")]
     before = time.time_ns()

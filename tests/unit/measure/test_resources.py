@@ -57,9 +57,7 @@ def trees(monkeypatch: pytest.MonkeyPatch, found: dict[int, Tree]) -> None:
     monkeypatch.setattr(module, "_tree", lambda root: list(found[root]))
 
 
-def test_cores_are_the_cpu_time_of_the_window_over_its_length(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_cores_are_cpu_time_divided_by_the_window(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     found: dict[int, Tree] = {1: [P(1, 50.0, 100 * MIB), P(2, 7.0, 20 * MIB)], 9: [P(9, 3.0, MIB)]}
     trees(monkeypatch, found)
     used = Resources({"engine": lambda: 1, "probe": lambda: 9})
@@ -69,9 +67,7 @@ def test_cores_are_the_cpu_time_of_the_window_over_its_length(
     assert used.end() == {"engine": Usage(0.6, 150.0), "probe": Usage(0.0, 1.0)}
 
 
-def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_it_is_there_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_processes_that_end_or_start_in_the_window_count(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     stays, goes, comes = P(1, 50.0, MIB), P(3, 2.0, 9 * MIB), P(4, 1.5, MIB)
     found: dict[int, Tree] = {1: [stays, goes]}
     trees(monkeypatch, found)
@@ -87,9 +83,7 @@ def test_a_process_that_went_counts_as_far_as_it_was_seen_and_one_that_came_if_i
     assert used.end() == {"engine": Usage(0.65, 10.0)}
 
 
-def test_a_process_that_was_started_again_is_found_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_a_restarted_process_counts(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     trees(monkeypatch, {1: [P(1, 50.0, MIB)], 2: [P(2, 4.0, MIB)]})
     roots = iter([1, 2])
     used = Resources({"engine": lambda: next(roots)})
@@ -98,7 +92,9 @@ def test_a_process_that_was_started_again_is_found_at_the_end(
     assert used.end() == {"engine": Usage(0.4, 1.0)}
 
 
-def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_processes_are_listed_only_at_the_edges_of_the_window(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
     asked: list[int] = []
 
     def tree(root: int) -> Tree:
@@ -116,7 +112,7 @@ def test_between_begin_and_end_nobody_looks_for_processes(monkeypatch: pytest.Mo
     assert asked == [1, 1]
 
 
-def test_a_tree_that_is_gone_has_nothing(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_an_ended_tree_has_no_processes(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     trees(monkeypatch, {1: []})
     used = Resources({"engine": lambda: 1})
     used.begin()
@@ -124,7 +120,7 @@ def test_a_tree_that_is_gone_has_nothing(monkeypatch: pytest.MonkeyPatch, clock:
     assert used.end() == {"engine": Usage(0.0, 0.0)}
 
 
-def test_a_real_tree_has_its_children_in_it(wait_until: WaitUntil) -> None:
+def test_a_tree_includes_children(wait_until: WaitUntil) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
@@ -138,7 +134,7 @@ def test_a_real_tree_has_its_children_in_it(wait_until: WaitUntil) -> None:
     assert _tree(parent.pid) == [], "it is gone"
 
 
-def test_this_process_uses_what_it_uses() -> None:
+def test_usage_of_a_real_process() -> None:
     used = Resources({"this": os.getpid})
     used.begin()
     before = used._at_begin["this"][os.getpid()]

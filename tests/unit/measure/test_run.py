@@ -1,9 +1,11 @@
 """One run of one lane, where topics, measurement and audit are made up."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,16 @@ from tailrace.measure import run as module
 from tailrace.measure.audit import Audit
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
 from tailrace.measure.process import KilledOnce, LaneProcess
-from tailrace.measure.run import LATER_WARMUP_S, Bench, KillMoment, by_stamps, failed_run, figures, run_cells
+from tailrace.measure.run import (
+    LATER_WARMUP_S,
+    Bench,
+    KillMoment,
+    by_stamps,
+    failed_run,
+    figures,
+    open_bench,
+    run_cells,
+)
 from tailrace.measure.schedule import NS_PER_S
 from tailrace.measure.traffic.probe import Arrivals, origin_number
 from tailrace.measure.works import Work
@@ -95,7 +106,7 @@ def test_without_an_engine_there_is_one_topic(scene: Scene) -> None:
     assert line.valid is True
 
 
-def test_an_engine_runs_between_fresh_topics_in_a_folder_that_is_gone_afterwards(scene: Scene) -> None:
+def test_an_engine_runs_between_fresh_topics_in_a_temporary_folder(scene: Scene) -> None:
     scene.run(cell_of(ENGINE))
     source, sink = scene.topics
     assert (source.split("-")[:3], sink.split("-")[:3]) == (["bench", "realtime", "in"], ["bench", "realtime", "out"])
@@ -111,7 +122,7 @@ def test_an_engine_runs_between_fresh_topics_in_a_folder_that_is_gone_afterwards
     assert len(set(scene.topics)) == 4, "fresh for every run"
 
 
-def test_cells_of_one_engine_meet_it_in_turn_and_only_the_first_warms_it_up(scene: Scene) -> None:
+def test_only_the_first_cell_of_an_engine_has_the_long_warm_up(scene: Scene) -> None:
     warm = replace(cell_of(ENGINE).plan, warmup_s=60.0)
     flow = replace(warm.flow, burst=20_000)
     cells = [
@@ -126,7 +137,7 @@ def test_cells_of_one_engine_meet_it_in_turn_and_only_the_first_warms_it_up(scen
     assert len(scene.topics) == 2, "one engine between two topics"
 
 
-def test_a_measurement_that_fails_leaves_neither_process_nor_folder(scene: Scene) -> None:
+def test_a_failed_measurement_leaves_no_process_and_no_folder(scene: Scene) -> None:
     scene.seen = MeasurementFailed("nothing came out")
     with pytest.raises(MeasurementFailed, match="nothing came out"):
         scene.run(cell_of(ENGINE))
@@ -134,7 +145,7 @@ def test_a_measurement_that_fails_leaves_neither_process_nor_folder(scene: Scene
     assert not psutil.pid_exists(scene.engine.pid)
 
 
-def test_a_line_has_all_that_a_result_says_about_a_run(scene: Scene) -> None:
+def test_a_run_has_every_field_of_the_result(scene: Scene) -> None:
     line = scene.run(cell_of(ENGINE, key="realtime stateless 1000"))
     assert line.to_json().keys() == failed_run(cell_of(ENGINE), MeasurementFailed("x", detail="y")).to_json().keys() - {
         "detail"
@@ -148,7 +159,7 @@ def test_a_line_has_all_that_a_result_says_about_a_run(scene: Scene) -> None:
     assert (line.output_checked, line.output_wrong, line.problems) == (RECORDS, 0, ())
 
 
-def test_what_is_lost_and_repeated_in_the_window_makes_a_run_void(scene: Scene) -> None:
+def test_lost_and_repeated_records_void_a_run(scene: Scene) -> None:
     scene.seen = measurement(arrivals_of([-1, -1, *range(1, RECORDS), 5, 5]))
     line = scene.run(cell_of(ENGINE))
     assert (line.result.samples, line.result.lost, line.result.duplicated) == (RECORDS - 1, 1, 2)
@@ -156,7 +167,7 @@ def test_what_is_lost_and_repeated_in_the_window_makes_a_run_void(scene: Scene) 
     assert len(line.problems) == 2
 
 
-def test_results_of_an_engine_that_merges_stand_for_several_records(scene: Scene) -> None:
+def test_merged_records_are_counted(scene: Scene) -> None:
     scene.seen = measurement(arrivals_of(range(0, RECORDS, 4)))
     line = scene.run(cell_of(FakeLane("microbatch", merges=True, argv=WAITING), work=Work.AGGREGATE))
     assert scene.asked["merges"] is True
@@ -164,23 +175,21 @@ def test_results_of_an_engine_that_merges_stand_for_several_records(scene: Scene
     assert line.valid is True
 
 
-def test_merging_needs_a_work_and_an_engine_that_merge() -> None:
+def test_merging_needs_a_merging_work_and_engine() -> None:
     merging = FakeLane(merges=True)
     assert cell_of(merging, work=Work.WINDOW).merges
     assert not cell_of(merging, work=Work.STATELESS).merges
     assert not cell_of(FakeLane(), work=Work.WINDOW).merges
 
 
-def test_too_few_boundaries_are_told(scene: Scene) -> None:
+def test_too_few_boundaries_void_a_run(scene: Scene) -> None:
     line = scene.run(cell_of(ENGINE, needs_boundaries=3))
     assert line.boundaries == ()
     assert line.problems == ("0 batch boundaries in the window, 3 are needed to show what they cost",)
     assert line.reasons == (Reason.TOO_FEW_BOUNDARIES,)
 
 
-def test_a_killed_engine_is_started_again_and_what_it_cost_is_told(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_engine_is_restarted_and_its_recovery_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KillMoment, "__call__", lambda _: 0.0)
     killed_ns = START + 5 * NS_PER_S
     monkeypatch.setattr("tailrace.measure.process.time.time_ns", lambda: killed_ns)
@@ -211,7 +220,7 @@ def test_an_engine_is_killed_some_time_after_its_first_result() -> None:
     assert never() == float("inf")
 
 
-def test_results_known_by_place_are_renumbered_by_what_the_load_wrote() -> None:
+def test_results_are_renumbered_by_the_stamps_of_the_load() -> None:
     places = [origin_number(1, 5), origin_number(0, 2), -1, origin_number(1, 5)]
     numbers = np.array(places, dtype=np.int64)
     arrivals = Arrivals(numbers, np.zeros(4, dtype=np.int64), np.arange(100, 104), 9)
@@ -241,15 +250,60 @@ def test_figures_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(("took_s", "rate"), [(9.0, 1.0), (20.0, 0.5)])
-def test_a_low_rate_is_told_as_what_it_is(took_s: float, rate: float) -> None:
+def test_a_low_rate_is_reported_exactly(took_s: float, rate: float) -> None:
     """Ten records in ten seconds are nine seconds apart, from the first to the last."""
     seen = measurement(arrivals_of(range(10)), end=10, load=load_report(measured=10, took_s=took_s))
     assert figures(seen, seen.arrivals, 0.0).achieved_rate_per_s == rate
 
 
-def test_figures_of_a_run_in_which_nothing_came_out() -> None:
+def test_figures_of_a_run_without_results() -> None:
     seen = measurement(arrivals_of([]))
     made = figures(seen, seen.arrivals, 0.0)
     assert (made.mean_ms, made.percentiles) == (None, ())
     assert made.timeline is not None
     assert set(made.timeline.p50_ms) == {None}
+
+
+@pytest.mark.parametrize(("memory", "log"), [(Path("memory"), "in memory"), (None, "on disk")])
+def test_own_broker_is_stopped(memory: Path | None, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    homes: list[Path | None] = []
+
+    @contextmanager
+    def temporary_broker(_announce: Any, memory: Path | None) -> Iterator[Any]:
+        homes.append(memory)
+        yield SimpleNamespace(bootstrap_servers="127.0.0.1:5", scratch=tmp_path, pid=42)
+        notes.append("gone")
+
+    monkeypatch.setattr(module, "temporary_broker", temporary_broker)
+    monkeypatch.setattr(module, "memory_dir", lambda: nullcontext(memory))
+    said: list[str] = []
+    with open_bench(None, 4, said.append) as bench:
+        assert (bench.bootstrap_servers, bench.partitions, bench.scratch, bench.broker_pid) == (
+            "127.0.0.1:5", 4, tmp_path, 42,
+        )  # fmt: skip
+        assert bench.client["bootstrap.servers"] == "127.0.0.1:5"
+        assert (homes, bench.broker_log) == ([memory], log)
+        assert notes == []
+    assert notes == ["gone"]
+    assert said == ["Starting a Kafka broker of its own ..."]
+
+
+def test_users_broker_is_asked_first_and_the_folder_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "list_topics", asked.append)
+    with open_bench("kafka:9092", 2, lambda _: None) as bench:
+        assert bench.broker_pid is None, "somebody else's process"
+        assert bench.folder("lane").is_dir()
+        assert bench.folder("lane") != bench.folder("lane")
+    assert not bench.scratch.exists()
+    assert asked[0]["bootstrap.servers"] == "kafka:9092"
+
+
+def test_users_unreachable_broker_is_reported_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_client: Any) -> None:
+        raise BrokerUnreachable("no broker answers at kafka:9092")
+
+    monkeypatch.setattr(module, "list_topics", refuse)
+    with pytest.raises(BrokerUnreachable), open_bench("kafka:9092", 2, lambda _: None):
+        pytest.fail("nothing may begin")

@@ -35,9 +35,7 @@ def due_times(plan: Schedule, count: int) -> list[int]:
 
 
 @given(start=STARTS, rate=RATES, index=st.integers(0, 10**7))
-def test_count_until_a_due_time_leaves_that_record_out_and_takes_it_one_ns_later(
-    start: int, rate: float, index: int
-) -> None:
+def test_count_until_excludes_a_record_due_at_that_time(start: int, rate: float, index: int) -> None:
     plan = ConstantRate(start, rate)
     due = plan.due_ns(index)
     assert plan.count_until(due) == index
@@ -45,7 +43,7 @@ def test_count_until_a_due_time_leaves_that_record_out_and_takes_it_one_ns_later
 
 
 @given(start=STARTS, rate=RATES, length_ns=st.integers(1, 1000 * NS_PER_S))
-def test_count_until_is_the_number_of_records_due_before(start: int, rate: float, length_ns: int) -> None:
+def test_count_until_counts_the_records_due_before(start: int, rate: float, length_ns: int) -> None:
     plan = ConstantRate(start, rate)
     count = plan.count_until(start + length_ns)
     assert count >= 1, "the first record is due at the start itself"
@@ -57,7 +55,7 @@ def test_count_until_is_the_number_of_records_due_before(start: int, rate: float
 @example(shape=Shape.POISSON, start=0, rate=1000.0, index=POISSON_CHUNK)
 @example(shape=Shape.BURST, start=0, rate=1.4, index=14)
 @example(shape=Shape.STEP, start=0, rate=3.3, index=99)
-def test_every_shape_counts_exactly_the_records_that_are_due(shape: Shape, start: int, rate: float, index: int) -> None:
+def test_every_shape_counts_its_due_records(shape: Shape, start: int, rate: float, index: int) -> None:
     plan = schedule(shape, start, rate)
     due = plan.due_ns(index)
     assert start <= due <= plan.due_ns(index + 1), "due times never decrease"
@@ -70,14 +68,14 @@ def test_every_shape_counts_exactly_the_records_that_are_due(shape: Shape, start
 
 @pytest.mark.parametrize("shape", Shape)
 @pytest.mark.parametrize("rate", [0.7, 13.0, 2000.0, 77_777.7])
-def test_due_times_never_decrease_one_after_another(shape: Shape, rate: float) -> None:
+def test_due_times_never_decrease(shape: Shape, rate: float) -> None:
     times = due_times(schedule(shape, 5, rate), 80_000)
     assert all(one <= other for one, other in pairwise(times))
     assert times[0] >= 5
 
 
 @pytest.mark.parametrize("shape", Shape)
-def test_every_shape_has_the_mean_rate_that_was_asked_for(shape: Shape) -> None:
+def test_every_shape_has_the_given_mean_rate(shape: Shape) -> None:
     plan = schedule(shape, 1_000, 2000.0)
     # Thirty seconds are whole cycles of every shape; a Poisson count of 120,000 is 1 % off less than once in 1,000.
     sent = plan.count_until(1_000 + 60 * NS_PER_S)
@@ -85,11 +83,11 @@ def test_every_shape_has_the_mean_rate_that_was_asked_for(shape: Shape) -> None:
 
 
 @given(shape=SHAPES, start=STARTS, rate=RATES, before_ns=st.integers(0, 10**12))
-def test_nothing_is_due_until_the_start(shape: Shape, start: int, rate: float, before_ns: int) -> None:
+def test_no_record_is_due_before_the_start(shape: Shape, start: int, rate: float, before_ns: int) -> None:
     assert schedule(shape, start, rate).count_until(start - before_ns) == 0
 
 
-def test_records_are_spread_evenly_and_errors_do_not_add_up() -> None:
+def test_a_constant_rate_has_no_drift() -> None:
     plan = ConstantRate(1_000, 3.0)
     assert [plan.due_ns(index) for index in range(4)] == [1_000, 333_334_333, 666_667_667, 1_000_001_000]
     assert plan.due_ns(3_000_000) == 1_000 + 1_000_000 * NS_PER_S
@@ -114,7 +112,7 @@ def test_steps_are_ten_seconds_each() -> None:
     parts=st.lists(st.tuples(st.floats(0.1, 20), st.floats(0.5, 5000)), min_size=1, max_size=4),
     seconds=st.floats(0.001, 100),
 )
-def test_any_changing_rate_counts_what_it_makes_due(parts: list[tuple[float, float]], seconds: float) -> None:
+def test_a_changing_rate_counts_its_due_records(parts: list[tuple[float, float]], seconds: float) -> None:
     plan = ChangingRate(7, tuple(parts))
     end_ns = 7 + round(seconds * NS_PER_S)
     count = plan.count_until(end_ns)
@@ -122,7 +120,7 @@ def test_any_changing_rate_counts_what_it_makes_due(parts: list[tuple[float, flo
     assert count == 0 or plan.due_ns(count - 1) < end_ns
 
 
-def test_gaps_of_independent_senders_are_exponential() -> None:
+def test_poisson_gaps_are_exponential() -> None:
     gaps = np.diff(due_times(PoissonRate(0, 1000.0, 11), 200_000)) / 1e6
     assert np.mean(gaps) == pytest.approx(1.0, rel=0.01)
     assert np.std(gaps) == pytest.approx(1.0, rel=0.02), "the standard deviation of an exponential is its mean"
@@ -135,7 +133,7 @@ def test_chunks_of_a_poisson_plan_differ_from_each_other() -> None:
     assert not np.array_equal(gaps[:100], gaps[POISSON_CHUNK : POISSON_CHUNK + 100])
 
 
-def test_a_poisson_plan_does_not_depend_on_what_was_asked_of_it_before() -> None:
+def test_a_poisson_plan_does_not_depend_on_earlier_calls() -> None:
     one, other = PoissonRate(9, 500.0, 3), PoissonRate(9, 500.0, 3)
     far = one.due_ns(3 * POISSON_CHUNK)
     assert other.due_ns(5) == one.due_ns(5)

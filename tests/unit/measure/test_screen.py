@@ -22,11 +22,11 @@ def plain() -> tuple[Screen, io.StringIO]:
     ("value", "text"),
     [(None, "-"), (0.0, "0.00"), (0.712, "0.71"), (9.994, "9.99"), (12.34, "12.3"), (99.9, "99.9"), (1234.5, "1,234")],
 )
-def test_milliseconds_have_three_figures_that_mean_something(value: float | None, text: str) -> None:
+def test_milliseconds_have_three_significant_figures(value: float | None, text: str) -> None:
     assert ms(value) == text
 
 
-def test_where_there_is_no_terminal_a_phase_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_a_phase_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     at = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: at[0])
     screen, out = plain()
@@ -45,7 +45,7 @@ def test_where_there_is_no_terminal_a_phase_is_one_line(monkeypatch: pytest.Monk
     assert lines[2].endswith("last records")
 
 
-def test_the_same_phase_of_the_next_run_is_a_line_of_its_own() -> None:
+def test_the_same_phase_of_the_next_run_has_its_own_line() -> None:
     screen, out = plain()
     for number in (1, 2):
         screen.overall(f"run {number} of 2")
@@ -53,19 +53,19 @@ def test_the_same_phase_of_the_next_run_is_a_line_of_its_own() -> None:
     assert out.getvalue().count("starting") == 2
 
 
-def test_a_lanes_figures_are_shown_as_soon_as_they_are_known() -> None:
+def test_figures_are_shown_after_each_lane() -> None:
     screen, out = plain()
     screen.done("real time", FIGURES)
     assert out.getvalue().split() == ["real", "time", "p50", "0.71", "p95", "12.3", "p99", "1,234", "ms"]
 
 
-def test_what_is_said_is_said_letter_by_letter() -> None:
+def test_text_is_printed_without_markup() -> None:
     screen, out = plain()
     screen.say("folder [bold]x[/] 12")
     assert out.getvalue() == "folder [bold]x[/] 12\n"
 
 
-def test_a_terminal_shows_a_bar_with_live_percentiles_and_how_far_all_of_it_is() -> None:
+def test_a_terminal_shows_progress_and_live_percentiles() -> None:
     out = io.StringIO()
     console = Console(file=out, width=160, force_terminal=True)
     with Screen(console) as screen:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.measure import spark_process
-from tailrace.measure.boundaries import read_progress
+from tailrace.measure.audit import read_progress
 from tailrace.measure.lane import Cell
 from tailrace.measure.spark_process import SparkSettings, _follow, spark_command
 from tailrace.measure.works import Work
@@ -52,7 +52,7 @@ def no_failure() -> None:
 
 @pytest.mark.parametrize("own_interval", [None, 10.0])
 @pytest.mark.parametrize("trigger", ["realtime", "microbatch"])
-def test_a_process_is_told_its_settings_and_its_cell(
+def test_the_command_contains_settings_and_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trigger: str, own_interval: float | None
 ) -> None:
     settings = SparkSettings(tailrace=False, trigger=trigger, conf={"spark.a": "b"}, checkpoint_every_s=own_interval)
@@ -81,7 +81,7 @@ def test_a_process_is_told_its_settings_and_its_cell(
     assert noted == [tmp_path / "events.jsonl" if trigger == "realtime" else None]
 
 
-def test_each_batch_is_noted_once_with_the_times_of_its_tasks(tmp_path: Path) -> None:
+def test_each_batch_is_reported_once_with_its_task_times(tmp_path: Path) -> None:
     ended = threading.Event()
     query: Any = FakeQuery(ended, [[0], [0, 1], [], [0, 1, 2, 3]])
     _follow(query, no_failure, tmp_path / "events.jsonl", ended, lambda batch: {"last_end": batch * 10})
@@ -91,14 +91,14 @@ def test_each_batch_is_noted_once_with_the_times_of_its_tasks(tmp_path: Path) ->
     ]
 
 
-def test_without_tailrace_nothing_is_known_of_tasks(tmp_path: Path) -> None:
+def test_stock_spark_has_no_task_times(tmp_path: Path) -> None:
     ended = threading.Event()
     query: Any = FakeQuery(ended, [[0]])
     _follow(query, no_failure, tmp_path / "events.jsonl", ended, None)
     assert read_progress(tmp_path / "events.jsonl") == [{"batchId": 0, "tasks": None}]
 
 
-def test_a_query_that_failed_ends_the_process_with_its_failure(tmp_path: Path) -> None:
+def test_a_failed_query_ends_the_process_with_its_error(tmp_path: Path) -> None:
     def failure() -> None:
         raise RuntimeError("the sink is gone")
 
@@ -107,20 +107,20 @@ def test_a_query_that_failed_ends_the_process_with_its_failure(tmp_path: Path) -
         _follow(query, failure, None, threading.Event(), None)
 
 
-def test_a_query_that_ended_without_a_failure_ends_the_process_all_the_same() -> None:
+def test_a_query_that_ends_without_an_error_ends_the_process() -> None:
     query: Any = FakeQuery(threading.Event(), [], ends=True)
     with pytest.raises(SystemExit, match="the query ended by itself"):
         _follow(query, no_failure, None, threading.Event(), None)
 
 
-def test_a_works_pipeline_is_an_ordinary_one_between_the_topics_of_its_run(tmp_path: Path) -> None:
+def test_a_work_runs_as_a_pipeline_between_the_topics_of_the_run(tmp_path: Path) -> None:
     pipeline = spark_process._pipeline_of(SparkSettings(tailrace=True, trigger="realtime"), a_cell(tmp_path))
     assert pipeline.sources[0].topics == ("in",)
     assert (pipeline.sink.topic, pipeline.sink.key) == ("out", "key")
     assert pipeline.dead_letters == "out.dead-letters"
 
 
-def test_a_users_pipeline_runs_between_the_topics_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_pipeline_runs_between_the_topics_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "bench_users_own.py").write_text(
         "import tailrace as tr\n"

@@ -1,27 +1,37 @@
-"""Which cells each study has, and what it makes of their runs."""
+"""The cells of each study, and its conclusions from their runs."""
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tailrace.errors import OptionRefused
+from tailrace.errors import OptionRefused, PipelineNotFound
+from tailrace.measure import studies as module
 from tailrace.measure.lanes import all_lanes
+from tailrace.measure.lanes.spark import SparkLane
 from tailrace.measure.options import PROFILES, BenchOptions, caveats, options_of
 from tailrace.measure.run import CellPlan
 from tailrace.measure.studies import (
     engines_study,
     gap_study,
+    generator,
     is_finding,
     lanes_study,
+    pipeline_study,
     rates_study,
+    replay,
     sweep_study,
     why_not,
 )
 from tailrace.measure.study import Study, groups_of
+from tailrace.measure.traffic.probe import ByLineage
+from tailrace.measure.traffic.records import Generated, as_settings, maker
 from tailrace.measure.works import Work
 from tailrace.report.result import (
     Boundary,
@@ -62,7 +72,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("study", ALL.values(), ids=ALL)
-def test_cells_of_a_study_are_told_apart_and_can_be_done(study: Study) -> None:
+def test_cells_of_a_study_are_distinct_and_supported(study: Study) -> None:
     keys = [cell.key for cell in study.cells]
     assert len(set(keys)) == len(keys)
     assert all(cell.work in cell.lane.works for cell in study.cells)
@@ -70,31 +80,31 @@ def test_cells_of_a_study_are_told_apart_and_can_be_done(study: Study) -> None:
     assert len(study.fingerprint) == 16
 
 
-def test_studies_have_names_of_their_own() -> None:
+def test_names_of_studies_are_unique() -> None:
     assert {name: study.name for name, study in ALL.items()} == {name: name for name in ALL}
     assert len({study.fingerprint for study in ALL.values()}) == len(ALL)
 
 
-def test_a_benchmark_is_the_lanes_that_were_chosen_with_the_profiles_notes() -> None:
+def test_a_benchmark_has_the_chosen_lanes_and_the_notes_of_the_profile() -> None:
     study = ALL["bench"]
     assert [cell.key for cell in study.cells] == ["floor", "microbatch", "realtime"]
     assert study.profile == "article"
     assert list(study.notes) == caveats(PROFILES["article"])
 
 
-def test_what_was_changed_from_a_profile_is_said() -> None:
+def test_changes_of_the_profile_are_noted() -> None:
     study = lanes_study(options_of("quick", {"rate": 5, "payload": 200}), "quick")
     assert study.notes[-1] == "Changed from the profile quick: rate_per_s, payload_bytes."
 
 
-def test_a_lane_that_cannot_do_the_work_is_refused() -> None:
+def test_a_lane_that_does_not_support_the_work_is_refused() -> None:
     with pytest.raises(OptionRefused) as refused:
         lanes_study(options_of("quick", {"work": "join", "lanes": ("continuous",)}), "quick")
-    assert refused.value.what == "lane continuous cannot do join"
+    assert refused.value.what == "lane continuous does not support the work join"
     assert refused.value.fix == "use --work with one of: stateless"
 
 
-def test_a_sweep_has_micro_batch_at_every_interval_beside_the_others() -> None:
+def test_a_sweep_has_micro_batch_at_every_interval() -> None:
     study = sweep_study(OPTIONS, (0, 50, 1000))
     assert [cell.key for cell in study.cells[:3]] == ["floor", "continuous", "realtime"]
     batches = study.cells[3:]
@@ -108,7 +118,7 @@ def test_a_sweep_has_micro_batch_at_every_interval_beside_the_others() -> None:
     assert {cell.key for cell in batches} == {each.key for each in study.add(Result()).sweep or ()}
 
 
-def test_engines_are_measured_at_every_work_that_they_can_do_and_every_rate() -> None:
+def test_engines_are_measured_at_every_supported_work_and_rate() -> None:
     study = engines_study(OPTIONS, (Work.STATELESS, Work.PYTHON), (200.0, 8000.0))
     keys = {cell.key for cell in study.cells}
     assert {"floor stateless 200", "floor stateless 8000", "realtime stateless 200", "python-five python 8000"} <= keys
@@ -118,14 +128,14 @@ def test_engines_are_measured_at_every_work_that_they_can_do_and_every_rate() ->
         assert cell.key == f"{cell.lane.name} {cell.work} {cell.plan.flow.rate_per_s:g}"
 
 
-def test_an_engine_meets_all_rates_from_the_lowest_in_one_life() -> None:
+def test_one_engine_process_runs_all_rates_from_the_lowest() -> None:
     study = engines_study(OPTIONS, (Work.STATELESS, Work.AGGREGATE), (8000.0, 200.0))
     assert study.shares_engines
     for group in groups_of(study.cells, shares_engines=True):
         assert [cell.plan.flow.rate_per_s for cell in group] == [200.0, 8000.0]
 
 
-def test_results_that_are_held_back_are_waited_for() -> None:
+def test_the_window_covers_results_that_are_held_back() -> None:
     cells = engines_study(OPTIONS, (Work.STATELESS, Work.AGGREGATE), (200.0,)).cells
     held = {cell.key for cell in cells if cell.plan.held_s}
     assert held == {"kafka-streams aggregate 200"}
@@ -144,7 +154,7 @@ def test_results_that_are_held_back_are_waited_for() -> None:
         ([Reason.FELL_BEHIND, Reason.LOST_RECORDS], 0.95, False),
     ],
 )
-def test_a_lane_that_cannot_keep_up_is_a_finding_and_all_else_a_fault(
+def test_only_falling_behind_is_a_finding(
     reasons: list[Reason], cores: float, is_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -153,7 +163,7 @@ def test_a_lane_that_cannot_keep_up_is_a_finding_and_all_else_a_fault(
     assert is_finding(line(cell, reasons=reasons, valid=not reasons, resources=used)) is is_one
 
 
-def test_engines_may_be_chosen() -> None:
+def test_engines_study_takes_lanes() -> None:
     study = engines_study(OPTIONS, (Work.STATELESS,), (200.0,), ("floor", "microbatch"))
     assert [cell.lane.name for cell in study.cells] == ["floor", "microbatch"]
 
@@ -171,7 +181,7 @@ def climb(study: Study, runs: list[Run], p99: Any) -> list[str]:
     return [run.key for run in runs]
 
 
-def test_a_lane_climbs_until_it_cannot_keep_up() -> None:
+def test_rates_rise_until_a_lane_cannot_keep_up() -> None:
     study = rates_study(BenchOptions(lanes=("realtime", "microbatch", "floor")), (1000, 10, 8000, 4000), 100.0)
     runs: list[Run] = []
 
@@ -188,10 +198,10 @@ def test_a_lane_climbs_until_it_cannot_keep_up() -> None:
     assert [rung.sustained for rung in found.lanes["realtime"].ladder] == [True, True, False]
     assert found.lanes["realtime"].ladder[-1].why == "p99 500.0 ms"
     assert study.tolerates(Run(problems=("too fast",))), "the top of a ladder is no fault of the study"
-    assert "was too much already" in study.skips(study.cells[-1], runs)
+    assert "was already too much" in study.skips(study.cells[-1], runs)
 
 
-def test_one_run_of_several_that_failed_is_enough() -> None:
+def test_one_failed_run_ends_the_ladder() -> None:
     study = rates_study(BenchOptions(lanes=("realtime",)), (10, 20))
     one, other = study.cells
     runs = [with_p99(one, 5.0), with_p99(other, 5.0), with_p99(other, 900.0)]
@@ -209,7 +219,7 @@ def test_why_a_rate_is_not_sustained() -> None:
     assert why_not(with_p99(cell, 99.0), 100.0) == ""
     assert why_not(with_p99(cell, 101.0), 100.0) == "p99 101.0 ms"
     assert why_not(with_p99(cell, 5.0, problems=["2 records never came out"]), 100.0) == "2 records never came out"
-    assert why_not(with_p99(cell, None), 100.0) == "nothing came out"
+    assert why_not(with_p99(cell, None), 100.0) == "no result came out"
     few = replace(line(cell), result=LaneResult(max_ms=7.0))
     assert why_not(few, 100.0) == "", "too few records for a percentile: the longest wait counts"
 
@@ -222,7 +232,7 @@ def find(cells: Sequence[CellPlan], key: str) -> CellPlan:
     return next(cell for cell in cells if cell.key == key)
 
 
-def test_a_window_of_the_gap_study_holds_its_boundaries() -> None:
+def test_a_window_of_the_gap_study_contains_its_boundaries() -> None:
     study = gap_study(options_of("article", {"seconds": 30.0}), (5, 30))
     for interval in (5, 30):
         cell = find(study.cells, f"realtime aggregate {interval}s")
@@ -237,7 +247,7 @@ def test_a_window_of_the_gap_study_holds_its_boundaries() -> None:
     assert not [cell for cell in gap_study(OPTIONS, (5,), kills=False).cells if cell.kill_after_s]
 
 
-def test_the_gap_is_told_by_interval_with_its_parts_and_what_a_kill_cost() -> None:
+def test_the_gap_has_pauses_parts_and_replay_by_interval() -> None:
     study = gap_study(options_of("article", {"rate": 1000.0}), (5,))
     plain = find(study.cells, "realtime stateless 5s")
     killed = find(study.cells, "realtime stateless 5s killed")
@@ -261,7 +271,83 @@ def test_the_gap_is_told_by_interval_with_its_parts_and_what_a_kill_cost() -> No
     ), "the pause of a kill is none of a boundary's, and an interval that showed none is left out"
 
 
-def test_every_lane_is_in_some_study() -> None:
+def test_every_lane_is_in_a_study() -> None:
     seen = {cell.lane.name for study in ALL.values() for cell in study.cells}
     others = {"microbatch-stock", "realtime-timer", "realtime-builtin"}
     assert set(all_lanes()) - seen <= others, "those that show what a setting is worth"
+
+
+@pytest.fixture
+def own_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+def pipeline_file(name: str, more: str = "", sources: str = 'tr.KafkaSource("in", "a int")') -> str:
+    """A file of its own for each test: a module is loaded once."""
+    Path(f"{name}.py").write_text(
+        f'import tailrace as tr\npipeline = tr.Pipeline("fraud", [{sources}], lambda frame: frame, '
+        f'tr.KafkaSink("out"){more})\n'
+    )
+    return f"{name}.py"
+
+
+@pytest.mark.usefixtures("own_path")
+def test_a_pipeline_is_measured_in_both_modes_and_against_the_floor() -> None:
+    records = Generated("made.py", "make")
+    study = pipeline_study(pipeline_file("bench_own_modes"), BenchOptions(trigger_every="200ms"), records)
+    assert [cell.lane.name for cell in study.cells] == ["floor", "microbatch", "realtime"]
+    assert [cell.title for cell in study.cells[1:]] == ["fraud, micro-batch, 200ms", "fraud, real time"]
+    for cell in study.cells:
+        assert cell.plan.flow.records == records
+        assert cell.plan.flow.stamped, "a result is traced to its record, and the record must say its number"
+        assert cell.plan.known_by == ByLineage()
+    assert "cannot detect losses" in study.notes[0]
+    assert study.settings["records"] == "generated"
+
+
+@pytest.mark.usefixtures("own_path")
+def test_the_pipeline_file_is_passed_as_an_absolute_path(tmp_path: Path) -> None:
+    study = pipeline_study(pipeline_file("bench_own_place"), BenchOptions(), Generated("made.py", "make"))
+    for cell in study.cells[1:]:
+        assert isinstance(cell.lane, SparkLane)
+        assert cell.lane.runs.pipeline == str(tmp_path / "bench_own_place.py")
+        assert cell.lane.runs.trigger == cell.lane.name
+
+
+@pytest.mark.usefixtures("own_path")
+@pytest.mark.parametrize(
+    ("name", "more", "sources", "what"),
+    [
+        ("bench_own_bare", ", lineage=False", 'tr.KafkaSource("in", "a int")', "has lineage=False"),
+        ("bench_own_two", "", 'tr.KafkaSource("a", "a int"), tr.KafkaSource("b", "a int")', "has 2 sources"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_measured_is_refused(name: str, more: str, sources: str, what: str) -> None:
+    with pytest.raises(OptionRefused) as refused:
+        pipeline_study(pipeline_file(name, more, sources), BenchOptions(), Generated("made.py", "make"))
+    assert what in refused.value.what
+    assert refused.value.fix.startswith("measure ")
+
+
+@pytest.mark.usefixtures("own_path")
+def test_a_generator_is_a_function_in_a_file(tmp_path: Path) -> None:
+    Path("made.py").write_text("def make(number):\n    return {'n': number}\n")
+    assert generator("made.py:make") == Generated(str(tmp_path / "made.py"), "make")
+    with pytest.raises(PipelineNotFound) as refused:
+        generator("made.py")
+    assert refused.value.fix == "use FILE:FUNCTION"
+    with pytest.raises(PipelineNotFound, match="has no function absent"):
+        generator("made.py:absent")
+
+
+@pytest.mark.usefixtures("own_path")
+def test_records_of_a_topic_are_saved_for_replay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    records = [SimpleNamespace(key=None, value=b"a"), SimpleNamespace(key=b"k", value=None)]
+    records += [SimpleNamespace(key=b"k", value=b"%d" % number) for number in range(5)]
+    monkeypatch.setattr(module, "read_records", lambda _client, _topic: iter(records))
+    kept: Any = replay("b:1", "old", 4, tmp_path / "new")
+    make = maker(as_settings(kept))
+    assert [make(number, 0) for number in range(4)] == [(None, b"a"), (b"k", b"0"), (b"k", b"1"), (None, b"a")]
+    with pytest.raises(OptionRefused, match="no records to replay"):
+        replay("b:1", "old", 0, tmp_path / "new")

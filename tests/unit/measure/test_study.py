@@ -81,7 +81,7 @@ def a_study(cells: Sequence[CellPlan] = CELLS, runs: int = 1, **more: Any) -> St
     return Study("bench", cells, runs, {"rate_per_s": 1000}, **more)
 
 
-def test_every_second_run_goes_backwards() -> None:
+def test_every_second_run_is_in_reverse_order() -> None:
     order = [(run, cell.key) for run, (cell,) in measuring_order([[cell] for cell in CELLS], 3)]
     there = ["floor", "microbatch", "realtime"]
     assert [key for _, key in order] == [*there, *there[::-1], *there]
@@ -93,7 +93,7 @@ def rates_of(cell: CellPlan, *rates: float) -> list[CellPlan]:
     return [replace(cell, plan=plan, key=f"{cell.key} {plan.flow.rate_per_s:g}") for plan in plans]
 
 
-def test_cells_that_differ_in_their_load_alone_share_a_life_of_their_engine_if_a_study_says_so(scene: Scene) -> None:
+def test_cells_share_an_engine_process_if_the_study_says_so(scene: Scene) -> None:
     cells = [*rates_of(BATCH, 10, 20), *rates_of(FAST, 10, 20)]
     result = scene.run(a_study(cells, runs=2, shares_engines=True))
     assert scene.lives == [2, 2, 2, 2]
@@ -107,7 +107,7 @@ def test_cells_that_differ_in_their_load_alone_share_a_life_of_their_engine_if_a
     assert scene.lives == [1, 1, 1, 1]
 
 
-def test_an_engine_that_ends_at_one_rate_gets_a_life_for_each(scene: Scene) -> None:
+def test_an_engine_that_ends_at_one_rate_gets_a_process_for_each(scene: Scene) -> None:
     def measures(cell: CellPlan) -> Run:
         if cell.plan.flow.rate_per_s == 20:
             raise MeasurementFailed("lane realtime ended by itself")
@@ -120,7 +120,7 @@ def test_an_engine_that_ends_at_one_rate_gets_a_life_for_each(scene: Scene) -> N
     assert "each rate gets its own engine" in scene.shown.getvalue()
 
 
-def test_a_study_measures_everything_and_keeps_its_result(scene: Scene) -> None:
+def test_a_study_measures_every_cell_and_saves_the_result(scene: Scene) -> None:
     result = scene.run(a_study(runs=2, profile="quick", notes=["a note"]))
     assert scene.measured == ["floor", "microbatch", "realtime", "realtime", "microbatch", "floor"]
     assert [(run.key, run.run, run.order) for run in result.runs][3] == ("realtime", 2, 4)
@@ -134,7 +134,7 @@ def test_a_study_measures_everything_and_keeps_its_result(scene: Scene) -> None:
     assert result.lanes["realtime"].p50_ms == 1.0
 
 
-def test_others_are_compared_with_the_reference_and_the_floor_is_not(scene: Scene) -> None:
+def test_the_floor_is_not_compared_with_the_reference(scene: Scene) -> None:
     result = scene.run(a_study())
     assert [(each.slow, each.fast, each.percentile) for each in result.ratios] == [
         ("microbatch", "realtime", percentile) for percentile in ("p50", "p95", "p99", "p99.9")
@@ -143,7 +143,7 @@ def test_others_are_compared_with_the_reference_and_the_floor_is_not(scene: Scen
     assert result.declined == ()
 
 
-def test_each_work_may_have_a_reference_of_its_own(scene: Scene) -> None:
+def test_each_work_may_have_its_own_reference(scene: Scene) -> None:
     python = [
         replace(cell_of(FakeLane(name, is_baseline=name == "floor")), work=Work.PYTHON)
         for name in ("floor", "microbatch")
@@ -156,7 +156,7 @@ def test_each_work_may_have_a_reference_of_its_own(scene: Scene) -> None:
     assert {(each.slow, each.fast) for each in result.ratios} == {("realtime python", "microbatch python")}
 
 
-def test_no_ratio_where_one_merges_updates_and_the_other_does_not(scene: Scene) -> None:
+def test_no_ratio_if_only_one_lane_merges(scene: Scene) -> None:
     cells = [replace(cell, work=Work.AGGREGATE) for cell in (BATCH, FAST)]
     result = scene.run(a_study(cells))
     assert result.ratios == ()
@@ -174,7 +174,7 @@ def test_no_ratio_with_a_void_run(scene: Scene) -> None:
     assert "void: lied" in scene.shown.getvalue()
 
 
-def test_ratios_are_of_the_same_work_and_rate(scene: Scene) -> None:
+def test_ratios_compare_the_same_work_and_rate(scene: Scene) -> None:
     cells = [
         cell_of(lane, rate=rate, key=f"{lane.name} {rate:g}")
         for rate in (10.0, 20.0)
@@ -184,7 +184,7 @@ def test_ratios_are_of_the_same_work_and_rate(scene: Scene) -> None:
     assert pairs == {("microbatch 10", "realtime 10"), ("microbatch 20", "realtime 20")}
 
 
-def test_a_lane_that_fails_is_void_and_the_others_go_on(scene: Scene) -> None:
+def test_a_failed_lane_is_void_and_the_others_continue(scene: Scene) -> None:
     def failing(cell: CellPlan) -> Run:
         if cell.key == "microbatch":
             raise MeasurementFailed("it ended by itself", why="no memory", detail="the last lines")
@@ -202,13 +202,13 @@ def test_a_lane_that_fails_is_void_and_the_others_go_on(scene: Scene) -> None:
     assert json.loads((scene.folder / RESULT_FILE).read_text())["valid"] is False
 
 
-def test_a_failed_run_has_every_field_of_one_that_was_measured() -> None:
+def test_a_failed_run_has_every_field() -> None:
     failed = module.failed_run(FAST, MeasurementFailed("it broke"))
     assert run_line(FAST).to_json().keys() - failed.to_json().keys() == set()
     assert (failed.problems, failed.reasons) == (("it broke",), (Reason.FAILED,))
 
 
-def test_a_study_goes_on_where_it_was_interrupted(scene: Scene) -> None:
+def test_an_interrupted_study_resumes(scene: Scene) -> None:
     scene.stop_before("realtime")
     with pytest.raises(KeyboardInterrupt):
         scene.run(a_study(runs=2))
@@ -225,7 +225,7 @@ def test_a_study_goes_on_where_it_was_interrupted(scene: Scene) -> None:
     assert len(scene.measured) == 6, "what is done is in the result, and the same command measures anew"
 
 
-def test_a_line_that_was_half_written_is_measured_again_and_spoils_no_other(scene: Scene) -> None:
+def test_an_unfinished_line_is_measured_again(scene: Scene) -> None:
     scene.stop_before("realtime")
     with pytest.raises(KeyboardInterrupt):
         scene.run(a_study())
@@ -249,14 +249,14 @@ def test_a_line_that_was_half_written_is_measured_again_and_spoils_no_other(scen
         a_study((FLOOR, FAST)),
     ],
 )
-def test_runs_of_another_study_are_not_taken_over(scene: Scene, other: Study) -> None:
+def test_runs_of_another_study_are_ignored(scene: Scene, other: Study) -> None:
     scene.run(a_study())
     scene.measured.clear()
     result = scene.run(other)
     assert len(scene.measured) == len(result.runs) == other.runs * len(other.cells)
 
 
-def test_a_lane_that_cannot_be_set_up_is_told_and_the_others_are_measured(scene: Scene) -> None:
+def test_an_unavailable_lane_is_reported_and_the_others_measured(scene: Scene) -> None:
     refused = LaneUnavailable("there is no Java 17", why="only 21 is here", fix="install it")
     lane = FakeLane("flink", "Flink", refuses=refused)
     cells = [cell_of(lane, rate=10.0, key="flink 10"), cell_of(lane, rate=20.0, key="flink 20"), FAST]
@@ -276,14 +276,14 @@ def test_a_lane_is_prepared_once_for_all_its_cells(scene: Scene) -> None:
     assert lane.prepared == ["realtime"]
 
 
-def test_where_nothing_could_be_measured_nothing_is_valid(scene: Scene) -> None:
+def test_a_study_without_runs_is_void(scene: Scene) -> None:
     lane = FakeLane("flink", "Flink", refuses=LaneUnavailable("no Java"))
     result = scene.run(a_study([cell_of(lane)]))
     assert result.valid is False
     assert result.verdict == ("nothing was measured", "flink could not be set up: no Java")
 
 
-def test_a_cell_that_a_study_skips_is_said_and_not_in_the_result(scene: Scene) -> None:
+def test_a_skipped_cell_is_reported_and_not_in_the_result(scene: Scene) -> None:
     def skips(cell: CellPlan, runs: Sequence[Any]) -> str:
         return "too slow already" if cell.key == "realtime" and len(runs) == 2 else ""
 
@@ -293,13 +293,13 @@ def test_a_cell_that_a_study_skips_is_said_and_not_in_the_result(scene: Scene) -
     assert "left out, too slow already" in scene.shown.getvalue()
 
 
-def test_falling_behind_is_a_finding_where_a_study_says_so(scene: Scene) -> None:
+def test_falling_behind_is_valid_if_the_study_tolerates_it(scene: Scene) -> None:
     scene.measures = lambda cell: run_line(cell, fell_behind=True, valid=False, problems=["the lane fell behind"])
     assert scene.run(a_study([FAST], tolerates=lambda run: run.fell_behind)).valid is True
     assert scene.run(a_study([FAST], runs=2)).valid is False
 
 
-def test_what_a_study_adds_is_made_of_its_result(scene: Scene) -> None:
+def test_a_study_adds_to_its_result(scene: Scene) -> None:
     result = scene.run(
         a_study(add=lambda found: replace(found, sweep=tuple(SweepPoint(1, key) for key in found.lanes)))
     )
@@ -307,7 +307,7 @@ def test_what_a_study_adds_is_made_of_its_result(scene: Scene) -> None:
     assert len(json.loads((scene.folder / RESULT_FILE).read_text())["sweep"]) == 3
 
 
-def test_histograms_are_a_log_that_other_tools_read(scene: Scene) -> None:
+def test_histograms_are_written_as_a_standard_log(scene: Scene) -> None:
     latency = np.arange(1, 1001, dtype=np.int64) * 1_000_000
 
     def measures(cell: CellPlan) -> Run:
@@ -327,7 +327,7 @@ def test_histograms_are_a_log_that_other_tools_read(scene: Scene) -> None:
     assert "Tag=realtime_stateless__200-1," in text
 
 
-def test_the_same_command_measures_what_was_void_again_and_only_that(scene: Scene) -> None:
+def test_the_same_command_repeats_only_void_runs(scene: Scene) -> None:
     void = {"realtime 20"}
 
     def measures(cell: CellPlan) -> Run:
@@ -338,7 +338,7 @@ def test_the_same_command_measures_what_was_void_again_and_only_that(scene: Scen
     scene.measures = measures
     study = a_study([*rates_of(BATCH, 10), *rates_of(FAST, 10, 20)], runs=1, shares_engines=True)
     assert scene.run(study).valid is False
-    assert "measures again what is void" in scene.shown.getvalue()
+    assert "To repeat only the void runs" in scene.shown.getvalue()
     void.clear()
     scene.lives.clear()
     result = scene.run(study)

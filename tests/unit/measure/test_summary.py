@@ -18,7 +18,7 @@ def with_result(run: Run, **changed: Any) -> Run:
     return replace(run, result=replace(run.result, **changed))
 
 
-def test_a_lanes_figures_are_medians_with_their_spread_and_its_counts_are_sums() -> None:
+def test_figures_are_medians_and_counts_are_sums() -> None:
     runs = [run_line(CELL, p50) for p50 in (1.0, 5.0, 2.0)]
     runs[1] = with_result(runs[1], lost=2, duplicated=1, max_ms=99.0)
     runs[2] = replace(runs[2], merged=7)
@@ -36,11 +36,11 @@ def test_a_lanes_figures_are_medians_with_their_spread_and_its_counts_are_sums()
     assert made.valid is True
 
 
-def test_an_even_number_of_runs_has_a_median_between_two() -> None:
+def test_an_even_number_of_runs_has_an_interpolated_median() -> None:
     assert summary(CELL, [run_line(CELL, 1.0), run_line(CELL, 2.0)]).p50_ms == 1.5
 
 
-def test_a_percentile_that_one_run_lacks_is_none_of_the_lanes() -> None:
+def test_a_percentile_that_one_run_lacks_is_none() -> None:
     """The median of those runs that were long enough would be about other runs than its neighbours."""
     runs = [run_line(CELL, 1.0), with_result(run_line(CELL, 2.0), p999_ms=None)]
     made = summary(CELL, runs)
@@ -49,7 +49,7 @@ def test_a_percentile_that_one_run_lacks_is_none_of_the_lanes() -> None:
     assert made.p99_ms == 4.5
 
 
-def test_a_lane_that_gave_nothing_has_no_figures() -> None:
+def test_a_lane_without_results_has_no_figures() -> None:
     made = summary(CELL, [run_line(CELL, None, valid=False)])
     assert [*(made.percentile(name) for name in PERCENTILES), made.max_ms] == [None] * 5
     assert (made.spread, made.valid) == ({}, False)
@@ -59,7 +59,7 @@ def test_one_void_run_makes_a_lane_void() -> None:
     assert summary(CELL, [run_line(CELL), run_line(CELL, valid=False)]).valid is False
 
 
-def test_a_ratio_is_of_pairs_of_runs_with_its_spread() -> None:
+def test_a_ratio_is_the_median_over_pairs_of_runs() -> None:
     slow = [run_line(SLOW, p50) for p50 in (100.0, 300.0, 200.0)]
     fast = [run_line(CELL, p50) for p50 in (1.0, 2.0, 1.0)]
     assert ratio(slow, fast, "p50") == Ratio(
@@ -79,7 +79,7 @@ def test_a_ratio_is_of_pairs_of_runs_with_its_spread() -> None:
 
 
 @pytest.mark.parametrize("percentile", PERCENTILES)
-def test_no_ratio_without_a_percentile_on_both_sides_in_every_pair(percentile: str) -> None:
+def test_no_ratio_if_a_run_lacks_the_percentile(percentile: str) -> None:
     full, lacking = (
         [run_line(SLOW), run_line(SLOW)],
         [run_line(CELL), with_result(run_line(CELL), **{PERCENTILES[percentile]: None})],
@@ -91,7 +91,7 @@ def test_no_ratio_without_a_percentile_on_both_sides_in_every_pair(percentile: s
     assert ratio([], [], percentile) is None
 
 
-def test_the_verdict_names_the_run_and_the_lanes_that_are_missing() -> None:
+def test_the_verdict_names_void_runs_and_unavailable_lanes() -> None:
     good = run_line(CELL, run=1)
     bad = run_line(SLOW, problems=["it lied", "it broke"], valid=False, run=2)
     missing = [Unavailable("quix", "Quix", "no Python 3.11", "")]
@@ -107,7 +107,7 @@ def test_the_verdict_names_the_run_and_the_lanes_that_are_missing() -> None:
     assert verdict([good], missing)[0] is True, "what could not be measured does not spoil what was"
 
 
-def test_surroundings_say_what_it_was_measured_with_and_on() -> None:
+def test_surroundings_have_versions_and_machine() -> None:
     result = with_surroundings(Result(), {"flink": "2.2.1"})
     made = Result.from_json(json.loads(json.dumps(result.to_json())))
     assert made == result, "what is written is what is read"

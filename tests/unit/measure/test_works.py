@@ -44,14 +44,14 @@ def right_outputs(work: Work) -> list[Output]:
 
 
 @pytest.mark.parametrize("work", Work)
-def test_right_results_are_right_in_any_order(work: Work) -> None:
+def test_correct_results_are_accepted_in_any_order(work: Work) -> None:
     outputs = right_outputs(work)
     assert count_wrong(work, outputs, SENT) == 0
     assert count_wrong(work, outputs[::-1], SENT) == 0
 
 
 @pytest.mark.parametrize("work", Work)
-def test_every_work_has_a_function_of_its_own(work: Work) -> None:
+def test_every_work_has_its_own_function(work: Work) -> None:
     assert callable(transform_of(work))
     assert len({transform_of(each) for each in Work}) == len(Work)
 
@@ -71,26 +71,26 @@ FIELDS = {
         pytest.param(lambda _: math.nan, id="NaN"),
     ],
 )
-def test_one_wrong_value_is_found_whatever_it_is(work: Work, harm: Callable[[Any], Any]) -> None:
+def test_one_wrong_value_is_counted(work: Work, harm: Callable[[Any], Any]) -> None:
     outputs = right_outputs(work)
     outputs[-1][FIELDS[work]] = harm(outputs[-1][FIELDS[work]])
     assert count_wrong(work, outputs, SENT) == 1
 
 
 @pytest.mark.parametrize("work", FIELDS)
-def test_a_value_that_is_missing_is_wrong_and_no_crash(work: Work) -> None:
+def test_a_missing_value_is_wrong(work: Work) -> None:
     """An engine leaves a null column out of its JSON."""
     outputs = right_outputs(work)
     del outputs[-1][FIELDS[work]]
     assert count_wrong(work, outputs, SENT) == 1
 
 
-def test_a_record_let_through_twice_is_found() -> None:
+def test_a_duplicate_is_counted() -> None:
     outputs = right_outputs(Work.DEDUPE)
     assert count_wrong(Work.DEDUPE, [*outputs, outputs[5], outputs[5], outputs[7]], SENT) == 3
 
 
-def test_a_key_that_counts_a_record_twice_or_never_is_found() -> None:
+def test_a_key_with_a_wrong_count_is_counted() -> None:
     outputs = right_outputs(Work.AGGREGATE)
     more = {**outputs[-1], "count": outputs[-1]["count"] + 1}
     assert count_wrong(Work.AGGREGATE, [*outputs, more], SENT) == 1
@@ -101,12 +101,12 @@ def test_a_key_that_counts_a_record_twice_or_never_is_found() -> None:
     assert count_wrong(Work.AGGREGATE, outputs, SENT) == 1
 
 
-def test_an_aggregate_that_merges_updates_is_right_if_its_last_ones_are() -> None:
+def test_a_merged_aggregate_is_judged_by_its_last_updates() -> None:
     last = {each["key"]: each for each in right_outputs(Work.AGGREGATE)}
     assert count_wrong(Work.AGGREGATE, list(last.values()), SENT) == 0
 
 
-def test_a_total_may_differ_by_the_order_of_its_sum_and_no_more() -> None:
+def test_a_total_may_differ_only_by_rounding() -> None:
     outputs = right_outputs(Work.AGGREGATE)
     outputs[-1]["total"] += 0.001
     assert count_wrong(Work.AGGREGATE, outputs, SENT) == 0
@@ -114,7 +114,7 @@ def test_a_total_may_differ_by_the_order_of_its_sum_and_no_more() -> None:
     assert count_wrong(Work.AGGREGATE, outputs, SENT) == 1
 
 
-def test_a_window_that_counts_wrong_is_found_also_where_another_makes_up_for_it() -> None:
+def test_a_wrong_window_is_counted_even_if_another_compensates() -> None:
     outputs = right_outputs(Work.WINDOW)
     one, other = outputs[-1], next(each for each in reversed(outputs) if each["key"] != outputs[-1]["key"])
     one["count"] += 1

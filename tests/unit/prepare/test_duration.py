@@ -25,14 +25,14 @@ from tailrace.prepare.duration import REALTIME_MINIMUM_MS, in_words, parse_durat
         ("2 hours", 7_200_000),
     ],
 )
-def test_durations_as_people_write_them(text: str, milliseconds: int) -> None:
+def test_common_forms_of_durations(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, "x") == milliseconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "m", "-5s", "5 fortnights", "5m30s", "five minutes", "1e3s", "5 d", "s5", "."]
 )
-def test_anything_else_is_refused_by_the_name_of_its_option(text: str) -> None:
+def test_other_forms_are_refused_with_the_name_of_the_option(text: str) -> None:
     with pytest.raises(DurationInvalid) as refused:
         parse_duration_ms(text, "--checkpoint-every")
     assert repr(text) in refused.value.what
@@ -48,11 +48,11 @@ def test_words_and_milliseconds_are_the_same_duration(milliseconds: int) -> None
 @pytest.mark.parametrize(
     ("milliseconds", "words"), [(0, "0ms"), (90_000, "90s"), (60_000, "1m"), (3_600_000, "1h"), (1_001, "1001ms")]
 )
-def test_words_are_in_the_largest_unit_that_fits(milliseconds: int, words: str) -> None:
+def test_words_use_the_largest_unit_that_fits(milliseconds: int, words: str) -> None:
     assert in_words(milliseconds) == words
 
 
-def test_real_time_takes_five_seconds_and_no_less() -> None:
+def test_real_time_accepts_five_seconds_or_more() -> None:
     require_realtime_interval(REALTIME_MINIMUM_MS)
     with pytest.raises(DurationInvalid) as refused:
         require_realtime_interval(REALTIME_MINIMUM_MS - 1)

@@ -177,14 +177,14 @@ def partitions(here: PipelineTarget) -> list[Mapping[str, int]]:
     return [source.partitions for source in here._topics.known]
 
 
-def test_each_source_has_partitions_of_its_own(kafka: FakeKafka) -> None:
+def test_each_source_has_its_own_partitions(kafka: FakeKafka) -> None:
     both = looked_up(target(KafkaSource(["payments", "refunds"], SCHEMA), KafkaSource("payments-eu", SCHEMA)))
     assert partitions(both) == [{"payments": 2, "refunds": 1}, {"payments-eu": 3}]
     assert both.partitions == 6
     assert set(kafka.addresses) == {SERVERS}
 
 
-def test_a_checkpoint_belongs_to_the_topics_that_exist_or_else_to_those_that_are_named(kafka: FakeKafka) -> None:
+def test_the_owner_has_the_existing_topics_or_the_given_ones(kafka: FakeKafka) -> None:
     several = target(KafkaSource(["refunds", "payments"], SCHEMA), KafkaSource(pattern="payments-.*", schema=SCHEMA))
     assert several.owner.topics == ("payments", "refunds")
     assert looked_up(several).owner.topics == ("payments", "payments-eu", "refunds")
@@ -195,7 +195,7 @@ def test_a_missing_topic_is_an_error(kafka: FakeKafka) -> None:
         looked_up(target(KafkaSource("payments", SCHEMA), KafkaSource("clicks", SCHEMA)))
 
 
-def test_a_pattern_finds_the_topics_whose_whole_name_it_matches(kafka: FakeKafka) -> None:
+def test_a_pattern_matches_whole_topic_names(kafka: FakeKafka) -> None:
     kafka.topics |= {"old-payments": 9, "payments2": 1}
     here = looked_up(target(KafkaSource(pattern="payments(-.*)?", schema=SCHEMA), KafkaSource("refunds", SCHEMA)))
     assert partitions(here) == [{"payments": 2, "payments-eu": 3}, {"refunds": 1}]
@@ -232,7 +232,7 @@ def test_starting_offsets_for_a_pattern_must_be_complete_too(kafka: FakeKafka) -
 @pytest.mark.parametrize(
     "starting", ["latest", "earliest", datetime(2026, 1, 1, tzinfo=UTC), {"payments": {"0": 17, "1": -1}}]
 )
-def test_any_other_place_to_start_from_is_left_to_spark(kafka: FakeKafka, starting: Any) -> None:
+def test_other_starting_values_are_left_to_spark(kafka: FakeKafka, starting: Any) -> None:
     assert partitions(looked_up(target(KafkaSource("payments", SCHEMA, starting=starting)))) == [{"payments": 2}]
 
 
@@ -244,7 +244,7 @@ def test_the_topic_of_the_sink_must_exist(kafka: FakeKafka) -> None:
         looked_up(target(sink=KafkaSink("nowhere", topic_column="target")))
 
 
-def test_topics_that_a_column_names_show_only_in_the_data(kafka: FakeKafka) -> None:
+def test_topics_of_a_column_are_not_checked(kafka: FakeKafka) -> None:
     looked_up(target(sink=KafkaSink(topic_column="target")))
 
 
@@ -255,7 +255,7 @@ def test_the_dead_letter_topic_is_created_and_announced(kafka: FakeKafka) -> Non
     assert said == ["Created the topic fraud.dead-letters for records that cannot be read."]
 
 
-def test_an_existing_dead_letter_topic_stays_as_it_is(kafka: FakeKafka) -> None:
+def test_an_existing_dead_letter_topic_is_unchanged(kafka: FakeKafka) -> None:
     kafka.topics["broken"] = 7
     looked_up_by_spark(target(dead_letters="broken")).create_topics(pytest.fail)
     assert kafka.made == []
@@ -300,7 +300,9 @@ def test_a_refused_dead_letter_topic_is_an_error_with_fixes(
 
 
 @pytest.mark.parametrize("options", [{}, KEY_STORE], ids=["own client", "through Spark"])
-def test_dead_letters_are_tried_before_anything_is_created(kafka: FakeKafka, options: dict[str, str]) -> None:
+def test_rights_for_dead_letters_are_checked_before_anything_is_created(
+    kafka: FakeKafka, options: dict[str, str]
+) -> None:
     def ask() -> PipelineTarget:
         return looked_up_by_spark(target(sink=KafkaSink("decisions", options=options)))
 
@@ -322,7 +324,7 @@ def test_dead_letters_are_tried_before_anything_is_created(kafka: FakeKafka, opt
 
 
 @pytest.mark.parametrize("options", [{}, KEY_STORE], ids=["own client", "through Spark"])
-def test_topics_that_the_user_may_not_use_are_refused(kafka: FakeKafka, options: dict[str, str]) -> None:
+def test_topics_without_rights_are_refused(kafka: FakeKafka, options: dict[str, str]) -> None:
     def ask() -> PipelineTarget:
         here = target(KafkaSource("payments", SCHEMA, options=options), sink=KafkaSink("decisions", options=options))
         return looked_up_by_spark(looked_up(here))
@@ -336,13 +338,13 @@ def test_topics_that_the_user_may_not_use_are_refused(kafka: FakeKafka, options:
         ask()
 
 
-def test_rights_that_the_broker_does_not_tell_are_unknown(kafka: FakeKafka) -> None:
+def test_rights_that_the_broker_does_not_report_are_unknown(kafka: FakeKafka) -> None:
     kafka.rights = {"payments": None, "decisions": None}
     here = looked_up(target(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)))
     assert here.rights_unknown == {"payments", "decisions"}
 
 
-def test_a_check_collects_errors_and_asks_on(kafka: FakeKafka) -> None:
+def test_a_check_collects_errors_and_continues(kafka: FakeKafka) -> None:
     findings = Findings(collect=True)
     here = looked_up(target(KafkaSource("clicks", SCHEMA), sink=KafkaSink("nowhere")), findings)
     assert [finding.code for finding in findings.errors] == ["TOPIC_MISSING", "TOPIC_MISSING"]
@@ -351,9 +353,7 @@ def test_a_check_collects_errors_and_asks_on(kafka: FakeKafka) -> None:
     assert kafka.tried == ["fraud.dead-letters"]
 
 
-def test_a_check_does_not_wait_again_for_a_broker_that_does_not_answer(
-    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_waits_once_for_an_unreachable_broker(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def silent(*_: object) -> None:
@@ -412,7 +412,7 @@ def test_behind_a_java_key_store_a_bounded_run_in_real_time_is_refused(
     assert kafka.addresses == []
 
 
-def test_a_bounded_run_ends_where_the_topics_end_when_it_begins(kafka: FakeKafka) -> None:
+def test_a_bounded_run_ends_at_the_end_offsets_of_its_start(kafka: FakeKafka) -> None:
     kafka.ends = {("payments", 0): 5, ("payments", 1): 7, ("refunds", 0): 3}
     both = looked_up(target(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)))
     bound = both.bound()
@@ -422,7 +422,7 @@ def test_a_bounded_run_ends_where_the_topics_end_when_it_begins(kafka: FakeKafka
     assert bound.alone
 
 
-def test_only_sources_that_answer_are_compared_with_their_schema(
+def test_only_reachable_sources_are_compared_with_their_schema(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[tuple[str, list[str]]] = []
@@ -455,7 +455,7 @@ def test_options_are_compared_without_case() -> None:
     }
 
 
-def test_from_the_beginning_moves_only_sources_that_begin_with_what_comes_next() -> None:
+def test_from_the_beginning_changes_only_sources_that_start_at_latest() -> None:
     moment, offsets = datetime(2026, 1, 1, tzinfo=UTC), {"refunds": {"0": -1}}
     moved = from_the_beginning(
         pipeline(
@@ -468,7 +468,7 @@ def test_from_the_beginning_moves_only_sources_that_begin_with_what_comes_next()
     assert [source.starting for source in moved.sources] == ["earliest", "earliest", moment, offsets]
 
 
-def test_from_the_beginning_leaves_everything_else_as_it_is() -> None:
+def test_from_the_beginning_changes_nothing_else() -> None:
     made = pipeline(KafkaSource("payments", SCHEMA, metadata="kafka", options={"kafka.a": "b"}), dead_letters="broken")
     moved = from_the_beginning(made)
     assert (moved.name, moved.transform, moved.sink, moved.dead_letters) == ("fraud", same, made.sink, "broken")
@@ -478,7 +478,7 @@ def test_from_the_beginning_leaves_everything_else_as_it_is() -> None:
 
 
 @given(counts=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 5), min_size=1), data=st.data())
-def test_complete_offsets_are_taken_and_incomplete_ones_are_not(counts: dict[str, int], data: st.DataObject) -> None:
+def test_complete_offsets_are_accepted_and_incomplete_ones_refused(counts: dict[str, int], data: st.DataObject) -> None:
     places = [(topic, number) for topic, count in counts.items() for number in range(count)]
     kept = data.draw(st.sets(st.sampled_from(places), min_size=1))
     starting: dict[str, dict[str, int]] = {}

@@ -29,7 +29,7 @@ def test_all_partitions_of_all_topics_are_read_at_once() -> None:
     ],
     ids=["other source", "other source with kafka options", "no address", "java trust store", "kerberos"],
 )
-def test_a_source_that_cannot_be_asked_is_none_and_no_broker_is_asked(read: StreamRead) -> None:
+def test_an_unreachable_source_is_none_without_asking_a_broker(read: StreamRead) -> None:
     topics = query_topics([read], NO_SPARK)
     assert topics.sources == (None,)
     assert topics.total is None
@@ -43,7 +43,7 @@ def test_a_source_that_cannot_be_asked_is_none_and_no_broker_is_asked(read: Stre
         {"subscribePattern": "pay.*"},
     ],
 )
-def test_a_kafka_source_is_asked_for_at_its_own_address(
+def test_each_kafka_source_is_looked_up_at_its_own_address(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "ASK_TIMEOUT_S", 0.1)

@@ -11,7 +11,7 @@ from .results import STUDIES, bench_result, engines_result, rates_result, sweep_
 
 
 @pytest.mark.parametrize("make", STUDIES.values(), ids=STUDIES)
-def test_a_chart_has_series_that_can_be_drawn(make: Callable[[], dict[str, Any]]) -> None:
+def test_every_series_can_be_drawn(make: Callable[[], dict[str, Any]]) -> None:
     charts = View(Result.from_json(make())).charts
     assert charts
     for name, chart in charts.items():
@@ -23,7 +23,7 @@ def test_a_chart_has_series_that_can_be_drawn(make: Callable[[], dict[str, Any]]
             assert all(value is None or value > 0 for value in series["y"]), "a logarithmic axis has no zero"
 
 
-def test_percentiles_have_the_typical_run_above_the_others() -> None:
+def test_the_typical_run_is_drawn_on_top() -> None:
     ((_, chart),) = View(Result.from_json(bench_result())).percentile_charts
     assert [bool(series.get("faint")) for series in chart["series"]] == [True] * 6 + [False] * 3
     assert {series["label"] for series in chart["series"][-3:]} == {
@@ -37,7 +37,7 @@ def test_with_many_lanes_only_the_typical_run_is_drawn() -> None:
         assert len(chart["series"]) == len(group.lines)
 
 
-def test_a_percentile_of_a_hundred_has_no_place_on_a_scale_of_nines() -> None:
+def test_the_percentile_axis_ends_below_100() -> None:
     result = bench_result()
     for run in result["runs"]:
         run["percentiles"] = [[0.0, 0.1], [50.0, 0.3], [99.0, math.nan], [100.0, 9.0]]
@@ -66,7 +66,7 @@ def test_a_step_without_records_is_a_gap() -> None:
     assert most["y"][3] == 0.001
 
 
-def test_the_sweep_goes_from_short_to_long_with_other_lanes_level() -> None:
+def test_the_sweep_is_ordered_with_other_lanes_as_level_lines() -> None:
     result = sweep_result()
     result["sweep"].reverse()
     chart = View(Result.from_json(result)).sweep_chart

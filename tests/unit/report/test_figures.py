@@ -23,7 +23,7 @@ from tailrace.report import figures
         ("12", figures.NOTHING),
     ],
 )
-def test_a_number_has_three_figures(value: Any, text: str) -> None:
+def test_numbers_have_three_significant_figures(value: Any, text: str) -> None:
     assert figures.three_figures(value) == text
 
 
@@ -32,23 +32,23 @@ def test_a_number_has_three_figures(value: Any, text: str) -> None:
     [(0.25, "0.25 s"), (9.4, "9.4 s"), (60, "60 s"), (120, "120 s"), (300, "5 min"), (512.3, "8 min 32 s"),
      (3600, "1 h"), (3661, "1 h 1 min"), (None, figures.NOTHING)],
 )  # fmt: skip
-def test_a_duration_is_in_the_units_that_people_use(value: Any, text: str) -> None:
+def test_durations_have_readable_units(value: Any, text: str) -> None:
     assert figures.seconds(value) == text
 
 
-def test_a_moment_is_in_universal_time() -> None:
+def test_times_are_in_utc() -> None:
     assert figures.moment("2026-11-15T16:20:00Z") == "15 November 2026, 16:20 UTC"
     assert figures.moment("2026-11-15T16:20:00+02:00") == "15 November 2026, 14:20 UTC"
     assert figures.moment("some day") == "some day"
     assert figures.moment(None) == ""
 
 
-def test_a_rate_is_as_it_was_chosen() -> None:
+def test_rates_are_shown_as_given() -> None:
     assert figures.rate(2000) == "2,000/s"
     assert figures.rate(0.5) == "0.5/s"
 
 
-def test_nested_settings_become_flat() -> None:
+def test_nested_settings_are_flattened() -> None:
     assert figures.flat({"a": {"b": 1, "c": {"d": True}}, "e": "x", "f": None, "g": {}, "h": [1, 2]}) == {
         "a · b": "1",
         "a · c · d": "true",

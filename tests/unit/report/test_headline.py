@@ -26,7 +26,7 @@ def test_real_time_against_micro_batch_with_the_spread_of_its_runs() -> None:
     )
 
 
-def test_another_ratio_only_where_that_one_is_missing() -> None:
+def test_another_ratio_is_the_fallback() -> None:
     result = bench_result()
     other = dict(result["ratios"][0], slow="realtime", fast="floor", median=2.3)
     result["ratios"].insert(0, other)
@@ -35,7 +35,7 @@ def test_another_ratio_only_where_that_one_is_missing() -> None:
     assert sentence(result).split(" | ")[1] == "At the median, Kafka alone is 2.30 times faster than real time."
 
 
-def test_what_is_slower_is_called_slower() -> None:
+def test_a_ratio_below_one_is_called_slower() -> None:
     result = bench_result()
     result["ratios"] = [dict(result["ratios"][0], median=0.5, low=0.4, high=0.8)]
     assert "is 2.00 times slower than" in sentence(result)
@@ -52,22 +52,22 @@ def test_a_ratio_of_another_percentile_is_no_headline() -> None:
     assert headline_of(Result.from_json(result)) is None
 
 
-def test_each_study_speaks_of_its_own_matter() -> None:
-    assert "holds the flow up for 13" in sentence(gap_result())
+def test_each_study_has_its_own_headline() -> None:
+    assert "pauses the output for 13" in sentence(gap_result())
     assert "in keyed aggregate, at the median" in sentence(gap_result())
     assert sentence(rates_result()).startswith("8,000/s | The highest rate that real time sustained is 8,000/s.")
     assert "The lowest p50 that micro-batch reaches" in sentence(sweep_result())
     assert sentence(engines_result()).startswith("6 of 8 | Real time has the lower p50 in 6 of 8 comparisons.")
 
 
-def test_a_void_lane_is_quoted_by_no_study() -> None:
+def test_no_study_quotes_a_void_lane() -> None:
     for result in (gap_result(), sweep_result(), engines_result()):
         for lane in result["lanes"].values():
             lane["valid"] = False
         assert headline_of(Result.from_json(result)) is None
 
 
-def test_nothing_known_is_no_headline() -> None:
+def test_no_headline_without_figures() -> None:
     assert headline_of(Result.from_json({})) is None
     assert headline_of(Result.from_json({"gap": {"intervals": [{"work": "stateless", "pauses_ms": []}]}})) is None
     assert (

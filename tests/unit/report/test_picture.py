@@ -40,7 +40,7 @@ def flat(result: dict[str, Any], levels: dict[str, float]) -> dict[str, Any]:
     return result
 
 
-def test_each_lane_has_a_line_in_its_own_colour_and_pattern() -> None:
+def test_each_lane_has_its_own_colour_and_pattern() -> None:
     picture = drawn(bench_result())
     assert set(paths(picture, "line")) == {"lane-0", "lane-1", "lane-2"}
     dashes = [each.get("stroke-dasharray") for each in picture.iter(f"{SVG}path") if "line" in each.attrib["class"]]
@@ -48,7 +48,7 @@ def test_each_lane_has_a_line_in_its_own_colour_and_pattern() -> None:
     assert {"Kafka alone", "micro-batch, every 500 ms", "real time"} <= set(texts(picture))
 
 
-def test_only_the_lanes_that_are_named_are_drawn() -> None:
+def test_only_named_lanes_are_drawn() -> None:
     picture = drawn(bench_result(), ("realtime",))
     assert set(paths(picture, "line")) == {"lane-0"}
     assert "Kafka alone" not in texts(picture)
@@ -64,7 +64,7 @@ def test_a_line_is_the_run_with_the_median_p50() -> None:
     assert {y for _, y in line} == {float(BOTTOM)}, "the decade from 10 ms on, at its foot"
 
 
-def test_a_decade_is_a_step_and_so_is_a_nine() -> None:
+def test_the_axes_have_steps_by_decade_and_by_nine() -> None:
     result = bench_result()
     for run in result["runs"]:
         run["percentiles"] = [[0.0, 0.05], [50.0, 0.1], [90.0, 1.0], [99.0, 10.0], [99.9, 100.0], [100.0, 900.0]]
@@ -77,7 +77,7 @@ def test_a_decade_is_a_step_and_so_is_a_nine() -> None:
     assert line[-1][0] == RIGHT
 
 
-def test_the_axes_say_what_they_are() -> None:
+def test_the_axes_have_titles() -> None:
     result = flat(bench_result(), {"floor": 0.3, "microbatch": 400.0, "realtime": 0.7})
     shown = texts(drawn(result))
     assert [text for text in shown if re.fullmatch(r"[\d.,]+ m?s", text)] == [
@@ -92,7 +92,7 @@ def test_a_single_level_still_has_an_axis() -> None:
 
 
 @pytest.mark.parametrize("level", [0.1, 31.0, 999.0])
-def test_names_keep_apart_where_lines_do_not(level: float) -> None:
+def test_labels_do_not_overlap(level: float) -> None:
     result = flat(bench_result(), {"floor": level, "microbatch": level * 1.01, "realtime": level})
     picture = drawn(result)
     places = sorted(float(each.attrib["y"]) for each in picture.iter(f"{SVG}text") if "name" in each.attrib["class"])
@@ -101,7 +101,7 @@ def test_names_keep_apart_where_lines_do_not(level: float) -> None:
     assert places[-1] + 16 <= BOTTOM + 8
 
 
-def test_it_says_in_words_what_it_shows() -> None:
+def test_the_picture_has_a_description() -> None:
     picture = drawn(bench_result())
     assert picture.attrib["role"] == "img"
     named = picture.attrib["aria-labelledby"].split()
@@ -110,7 +110,7 @@ def test_it_says_in_words_what_it_shows() -> None:
     assert "real time: p50 0.71 ms, p99 " in said["desc"]
 
 
-def test_it_has_colours_for_dark_and_loads_nothing() -> None:
+def test_the_picture_has_dark_colours_and_loads_nothing() -> None:
     text = percentile_svg(Result.from_json(bench_result()), KEYS)
     light, dark = text.split("@media (prefers-color-scheme:dark)")
     for kind in (".ground{fill:", ".lane-0{stroke:", ".name-0{fill:", ".rule{stroke:", "text{fill:"):
@@ -120,14 +120,14 @@ def test_it_has_colours_for_dark_and_loads_nothing() -> None:
     assert not re.search(r"href|url\(|@import|<script|var\(", text)
 
 
-def test_a_title_cannot_break_out() -> None:
+def test_titles_are_escaped() -> None:
     result = bench_result()
     result["lanes"]["realtime"]["title"] = 'a < b & "c"</text><script>'
     assert 'a < b & "c"</text><script>' in texts(drawn(result))
 
 
 @pytest.mark.parametrize("keys", [("storm",), ("floor", "storm"), ()])
-def test_a_lane_that_is_not_there_is_an_error(keys: tuple[str, ...]) -> None:
+def test_a_missing_lane_is_an_error(keys: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="no percentiles of"):
         percentile_svg(Result.from_json(bench_result()), keys)
 

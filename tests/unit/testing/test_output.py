@@ -23,7 +23,7 @@ def output(*rows: Any) -> Output:
     return Output([record(row) for row in rows], [], {})
 
 
-def test_a_value_is_read_as_json_and_nothing_stays_nothing() -> None:
+def test_a_value_is_parsed_as_json_and_none_stays_none() -> None:
     assert record({"id": 1}).row == {"id": 1}
     assert record(None).row is None
     assert output({"id": 1}, None, [2]).rows == [{"id": 1}, None, [2]]
@@ -37,22 +37,22 @@ def test_the_last_header_of_a_name_counts() -> None:
 
 
 @given(headers=st.lists(st.tuples(st.sampled_from("abc"), st.binary(max_size=2))), name=st.sampled_from("abcd"))
-def test_headers_read_like_a_dictionary_in_which_the_last_wins(headers: list[tuple[str, bytes]], name: str) -> None:
+def test_headers_are_a_mapping_in_which_the_last_wins(headers: list[tuple[str, bytes]], name: str) -> None:
     assert record(None, *headers).header(name) == dict(headers).get(name)
 
 
-def test_lineage_is_read_from_the_headers() -> None:
+def test_lineage_is_parsed_from_the_headers() -> None:
     assert record(None, ("own", b"x"), *ORIGIN).lineage == Lineage(
         "payments", 1, 9223372036854775807, at("12:00:30.250")
     )
 
 
-def test_a_record_without_lineage_says_none_of_it() -> None:
+def test_a_record_without_lineage_has_none() -> None:
     assert record(None).lineage == Lineage(None, None, None, None)
     assert record(None, *ORIGIN[3:]).lineage == Lineage(None, None, None, at("12:00:30.250")), "as after an aggregate"
 
 
-def test_after_several_pipelines_the_last_ones_lineage_counts() -> None:
+def test_the_lineage_of_the_last_pipeline_counts() -> None:
     later = (("tailrace.topic", b"decisions"), ("tailrace.partition", b"0"), ("tailrace.offset", b"4"))
     assert record(None, *ORIGIN, *later).lineage == Lineage("decisions", 0, 4, at("12:00:30.250"))
 
@@ -68,12 +68,12 @@ def test_the_last_row_of_each_value_of_a_column() -> None:
     assert found.last("card") == {"a": {"card": "a", "total": 3}, "b": {"card": "b", "total": 5}}
 
 
-def test_several_columns_name_a_row_together() -> None:
+def test_several_columns_make_a_key() -> None:
     found = output({"card": "a", "day": 1, "n": 1}, {"card": "a", "day": 2, "n": 1}, {"card": "a", "day": 1, "n": 2})
     assert {key: row["n"] for key, row in found.last("card", "day").items()} == {("a", 1): 2, ("a", 2): 1}
 
 
-def test_a_window_is_named_whatever_the_order_of_its_ends() -> None:
+def test_a_window_key_does_not_depend_on_the_order_of_its_fields() -> None:
     found = output(
         {"window": {"start": "12:00", "end": "12:01"}, "n": 1},
         {"window": {"end": "12:01", "start": "12:00"}, "n": 2},
@@ -85,15 +85,15 @@ def test_a_window_is_named_whatever_the_order_of_its_ends() -> None:
     ]
 
 
-def test_a_column_that_a_row_does_not_have_is_none() -> None:
+def test_a_missing_column_is_none() -> None:
     assert output({"total": 1}, {"card": None, "total": 2}).last("card") == {None: {"card": None, "total": 2}}
 
 
-def test_nothing_written_has_no_last_rows() -> None:
+def test_no_rows_have_no_last_rows() -> None:
     assert output().last("card") == {}
     assert output().rows == []
 
 
 @given(rows=st.lists(st.fixed_dictionaries({"k": st.sampled_from("abc"), "n": st.integers()})))
-def test_every_value_has_one_last_row_and_it_is_the_last(rows: list[dict[str, Any]]) -> None:
+def test_every_value_has_one_last_row(rows: list[dict[str, Any]]) -> None:
     assert output(*rows).last("k") == {row["k"]: row for row in rows}

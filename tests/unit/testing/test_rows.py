@@ -24,7 +24,7 @@ def pipeline(*sources: KafkaSource) -> Pipeline:
     return Pipeline("fraud", sources or (KafkaSource("payments", SCHEMA),), lambda frame: frame, KafkaSink("decisions"))
 
 
-def test_the_modes_of_a_test_are_the_two_of_a_run_and_the_batch() -> None:
+def test_test_modes_are_batch_and_both_modes_of_a_run() -> None:
     assert MODES == ("batch", "microbatch", "realtime")
 
 
@@ -41,11 +41,11 @@ def test_text_becomes_utf_8(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff\x00", b"{oops", None])
-def test_bytes_and_nothing_stay_as_they_are(value: bytes | None) -> None:
+def test_bytes_and_none_are_unchanged(value: bytes | None) -> None:
     assert encoded(value) == value
 
 
-def test_moments_in_a_row_become_text_that_spark_reads() -> None:
+def test_times_in_a_row_become_text_that_spark_parses() -> None:
     row = {"at": at("12:00:30.250"), "day": date(2026, 1, 2), "all": [at("00:00")], "in": {"at": at("23:59:59")}}
     assert json.loads(encoded(row) or b"") == {
         "at": "2026-01-01T12:00:30.250000+00:00",
@@ -56,12 +56,12 @@ def test_moments_in_a_row_become_text_that_spark_reads() -> None:
 
 
 @given(moment=st.datetimes(timezones=st.just(UTC)))
-def test_no_moment_loses_anything_in_a_row(moment: datetime) -> None:
+def test_times_in_a_row_keep_their_precision(moment: datetime) -> None:
     assert datetime.fromisoformat(json.loads(encoded({"at": moment}) or b"")["at"]) == moment
 
 
 @pytest.mark.parametrize("value", [Decimal(1), {1, 2}, object()])
-def test_what_json_cannot_say_is_refused_by_its_type(value: object) -> None:
+def test_values_that_json_lacks_are_refused_with_their_type(value: object) -> None:
     with pytest.raises(TypeError, match=f"a {type(value).__name__} cannot be written as JSON"):
         encoded({"id": value})
 
@@ -72,7 +72,7 @@ def test_rows_become_records_of_the_sources_topic() -> None:
     ]
 
 
-def test_a_record_keeps_everything_that_it_says() -> None:
+def test_a_record_keeps_all_its_fields() -> None:
     whole = Record({"id": 1}, "key", [("a", b"1")], partition=1, timestamp=at("12:00"))
     ((found,),) = steps(pipeline(), [whole])
     assert found == Record({"id": 1}, "key", [("a", b"1")], "payments", 1, at("12:00"))
@@ -80,7 +80,7 @@ def test_a_record_keeps_everything_that_it_says() -> None:
     assert steps(pipeline(), [own]) == [[own]]
 
 
-def test_of_several_topics_of_one_source_the_first_is_meant() -> None:
+def test_the_first_of_several_topics_is_the_default() -> None:
     two = pipeline(KafkaSource(["payments", "refunds"], SCHEMA))
     assert steps(two, ["a", Record("b", topic="refunds")]) == [
         [Record("a", topic="payments"), Record("b", topic="refunds")]
@@ -96,7 +96,7 @@ def test_of_several_topics_of_one_source_the_first_is_meant() -> None:
     ],
     ids=["several sources", "a pattern", "both"],
 )
-def test_where_it_is_not_clear_which_topic_is_meant_a_row_has_to_say_it(sources: list[KafkaSource]) -> None:
+def test_an_ambiguous_topic_must_be_given(sources: list[KafkaSource]) -> None:
     with pytest.raises(DefinitionError, match="which topic is") as refused:
         steps(pipeline(*sources), [{"id": 1}])
     assert "{'id': 1}" in refused.value.what
@@ -105,7 +105,7 @@ def test_where_it_is_not_clear_which_topic_is_meant_a_row_has_to_say_it(sources:
     assert steps(pipeline(*sources), [named]) == [[named]]
 
 
-def test_a_checkpoint_parts_the_rows_before_it_from_those_after_it() -> None:
+def test_a_checkpoint_separates_steps() -> None:
     parts = steps(pipeline(), ["a", "b", CHECKPOINT, "c", CHECKPOINT])
     assert [[record.value for record in part] for part in parts] == [["a", "b"], ["c"], []]
     assert repr(CHECKPOINT) == "CHECKPOINT"

@@ -14,7 +14,7 @@ from tailrace.toolchain.addresses import redact_addresses
         ("host='files.example.org', port=443", "host='<host>', port=443"),
     ],
 )
-def test_addresses_go(text: str, shown: str) -> None:
+def test_addresses_are_removed(text: str, shown: str) -> None:
     assert redact_addresses(text) == shown
 
 
@@ -22,5 +22,5 @@ def test_addresses_go(text: str, shown: str) -> None:
     "text",
     ["java.net.ConnectException: Connection refused", "org.apache.kafka#kafka-clients;3.9.2", "a/b.jar"],
 )
-def test_what_only_looks_like_one_stays(text: str) -> None:
+def test_text_that_resembles_an_address_is_kept(text: str) -> None:
     assert redact_addresses(text) == text

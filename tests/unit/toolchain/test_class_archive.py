@@ -47,12 +47,12 @@ def test_an_archive_is_used_once_it_is_written(archive: ClassArchive, home: Path
     assert archive.options() == [f"-XX:SharedArchiveFile={archive.path}", "-Xshare:auto"]
 
 
-def test_nothing_is_left_beside_it(archive: ClassArchive) -> None:
+def test_writing_leaves_no_other_files(archive: ClassArchive) -> None:
     archive.write("some.jar")
     assert {file.name for file in archive.path.parent.iterdir()} == {archive.path.name, "lock"}
 
 
-def test_a_refusal_is_kept_with_its_reason_and_leaves_no_archive(tmp_path: Path, jar: Path) -> None:
+def test_a_refusal_is_saved_with_its_reason(tmp_path: Path, jar: Path) -> None:
     archive = ClassArchive("spark", java(tmp_path, REFUSES), (jar,))
     with pytest.raises(ArchiveNotWrittenError, match="non-empty directory"):
         archive.write("some.jar")
@@ -61,7 +61,7 @@ def test_a_refusal_is_kept_with_its_reason_and_leaves_no_archive(tmp_path: Path,
     assert archive.options() == []
 
 
-def test_a_refusal_is_asked_again_on_request(tmp_path: Path, jar: Path) -> None:
+def test_a_refused_archive_is_tried_again_on_request(tmp_path: Path, jar: Path) -> None:
     archive = ClassArchive("spark", java(tmp_path, REFUSES), (jar,))
     with pytest.raises(ArchiveNotWrittenError):
         archive.write("some.jar")
@@ -72,14 +72,14 @@ def test_a_refusal_is_asked_again_on_request(tmp_path: Path, jar: Path) -> None:
     assert archive.refusal == ""
 
 
-def test_java_that_is_killed_has_refused_nothing(tmp_path: Path, jar: Path) -> None:
+def test_a_killed_java_is_not_a_refusal(tmp_path: Path, jar: Path) -> None:
     archive = ClassArchive("spark", java(tmp_path, "#!/bin/sh\nkill -9 $$\n"), (jar,))
     with pytest.raises(ArchiveNotWrittenError):
         archive.write("some.jar")
     assert archive.refusal == ""
 
 
-def test_it_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.write("some.jar")
     monkeypatch.setenv("TAILRACE_CLASS_ARCHIVE", "off")
     assert archive.options() == []
@@ -88,7 +88,7 @@ def test_it_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest.Monke
         archive.write("some.jar")
 
 
-def test_java_gets_the_class_path_and_the_list_of_the_package(tmp_path: Path, jar: Path) -> None:
+def test_java_gets_the_class_path_and_the_class_list(tmp_path: Path, jar: Path) -> None:
     told = tmp_path / "told"
     script = WRITES + f'for argument; do echo "$argument"; done > {told}\n'
     script += f'for argument; do case $argument in *ClassListFile=*) cp "${{argument#*=}}" {told}.list ;; esac; done\n'
@@ -108,7 +108,7 @@ def test_another_java_or_class_path_has_another_archive(tmp_path: Path, jar: Pat
     assert ClassArchive(name, java(tmp_path, version=version), (jar,), settings).path != first
 
 
-def test_only_the_archives_used_last_stay(tmp_path: Path, jar: Path) -> None:
+def test_only_the_most_recently_used_archives_are_kept(tmp_path: Path, jar: Path) -> None:
     archives = [ClassArchive("spark", java(tmp_path), (jar,), (str(number),)) for number in range(4)]
     for age, each in enumerate(archives[:3]):
         each.write("some.jar")
@@ -118,12 +118,12 @@ def test_only_the_archives_used_last_stay(tmp_path: Path, jar: Path) -> None:
     assert [each.is_written for each in archives] == [True, False, True, True]
 
 
-def test_it_is_written_in_the_background(archive: ClassArchive) -> None:
+def test_an_archive_is_written_in_the_background(archive: ClassArchive) -> None:
     archive.write_in_background("some.jar", delay_s=0).join(20)
     assert archive.is_written
 
 
-def test_a_second_writer_in_the_background_leaves_it_to_the_first(tmp_path: Path, jar: Path) -> None:
+def test_a_second_background_writer_does_nothing(tmp_path: Path, jar: Path) -> None:
     counted = tmp_path / "count"
     archive = ClassArchive("spark", java(tmp_path, WRITES + f"echo x >> {counted}\nsleep 0.5\n"), (jar,))
     for thread in [archive.write_in_background("some.jar", delay_s=0) for _ in range(3)]:
@@ -140,7 +140,7 @@ def hanging(tmp_path: Path) -> Iterator[Path]:
         os.kill(int(pid.read_text()), 0)
 
 
-def test_the_writing_ends_with_the_program(tmp_path: Path, hanging: Path) -> None:
+def test_a_background_writer_ends_with_the_program(tmp_path: Path, hanging: Path) -> None:
     java(tmp_path, f"#!/bin/sh\necho $$ > {hanging}\nexec sleep 600\n")
     program = f"""
 import time
@@ -160,7 +160,7 @@ while not (pid := Path({str(hanging)!r})).exists() or not pid.read_text():
         time.sleep(0.01)
 
 
-def test_a_list_holds_each_class_once_and_no_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_each_class_once_without_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_archive, "_LISTS", tmp_path)
     dumped = tmp_path / "dumped"
     dumped.write_text(

@@ -7,14 +7,14 @@ import pytest
 from tailrace.toolchain import cache_dir, directories, memory_dir, state_dir
 
 
-def test_tailrace_home_moves_both_folders_at_any_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tailrace_home_moves_both_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "one"))
     assert (cache_dir(), state_dir()) == (tmp_path / "one" / "cache", tmp_path / "one" / "state")
     monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "two"))
     assert cache_dir() == tmp_path / "two" / "cache"
 
 
-def test_without_it_they_are_where_the_system_keeps_such_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tailrace_home_the_folders_are_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAILRACE_HOME", raising=False)
     assert cache_dir() == platformdirs.user_cache_path("tailrace")
     assert state_dir() == platformdirs.user_state_path("tailrace")
@@ -26,7 +26,7 @@ def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (cache_dir(), state_dir()) == (tmp_path / "here" / "cache", tmp_path / "here" / "state")
 
 
-def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_memory_folder_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(directories, "_MEMORY", tmp_path)
     monkeypatch.setattr(directories, "_NEEDED_BYTES", 1)
     with memory_dir() as folder:
@@ -42,7 +42,7 @@ def test_in_memory_there_is_a_folder_of_the_users_own(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("why", ["no room", "no such place", "another user's"])
-def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_there_may_be_no_memory_folder(why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(directories, "_MEMORY", tmp_path / "nowhere" if why == "no such place" else tmp_path)
     monkeypatch.setattr(directories, "_NEEDED_BYTES", 2**60 if why == "no room" else 1)
     if why == "another user's":
@@ -54,7 +54,7 @@ def test_or_none_where_it_cannot_be(why: str, monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize("planted", ["a link to a folder of the user's", "open to others", "a file"])
-def test_what_another_user_may_have_put_there_is_not_used(
+def test_a_memory_folder_of_another_user_is_not_used(
     planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(directories, "_MEMORY", tmp_path)

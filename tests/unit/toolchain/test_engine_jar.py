@@ -77,7 +77,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_without_a_jar_it_is_built_and_that_is_said(bench: Bench) -> None:
+def test_a_missing_jar_is_built_and_announced(bench: Bench) -> None:
     assert bench.engine.needs_building()
     assert bench.ensure() == bench.engine.jar
     assert bench.said == ["Building the engine, which takes some seconds ..."]
@@ -87,12 +87,12 @@ def test_without_a_jar_it_is_built_and_that_is_said(bench: Bench) -> None:
     assert {path.name for path in bench.engine.jar.parent.iterdir()} == {"engine.jar", "engine.lock"}
 
 
-def test_the_jar_says_which_engine_it_is(bench: Bench) -> None:
+def test_the_jar_has_version_and_checksum(bench: Bench) -> None:
     bench.ensure()
     assert bench.properties() == {"version": VERSION, "digest": bench.engine.digest()}
 
 
-def test_it_is_compiled_against_the_spark_that_it_runs_in(bench: Bench) -> None:
+def test_the_jar_is_compiled_against_the_installed_spark(bench: Bench) -> None:
     bench.ensure()
     (call,) = bench.calls
     assert call[call.index("-cp") + 1].split(":") == [f"{pyspark_jars_dir()}/*", "/jars/kafka.jar", "/jars/clients.jar"]
@@ -102,7 +102,7 @@ def test_it_is_compiled_against_the_spark_that_it_runs_in(bench: Bench) -> None:
     assert "-Werror" in call, "a warning is an error here as in Python"
 
 
-def test_what_is_built_once_is_not_built_again(bench: Bench) -> None:
+def test_a_current_jar_is_not_built_again(bench: Bench) -> None:
     bench.ensure()
     assert not bench.engine.needs_building()
     (bench.sources / "NOTES.md").write_text("other words\n")
@@ -112,7 +112,7 @@ def test_what_is_built_once_is_not_built_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("change", ["changed", "added", "removed", "renamed"])
-def test_another_source_is_another_engine(bench: Bench, change: str) -> None:
+def test_changed_sources_are_built_again(bench: Bench, change: str) -> None:
     bench.ensure()
     source = bench.sources / "Records.scala"
     match change:
@@ -133,7 +133,7 @@ def test_another_source_is_another_engine(bench: Bench, change: str) -> None:
         assert {name: jar.read(name).decode() for name in jar.namelist() if name != PROPERTIES} == classes
 
 
-def test_another_version_of_tailrace_is_another_engine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_tailrace_is_built_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.ensure()
     monkeypatch.setattr(engine_jar, "VERSION", "9.9.9")
     bench.ensure()
@@ -141,14 +141,14 @@ def test_another_version_of_tailrace_is_another_engine(bench: Bench, monkeypatch
     assert bench.properties()["version"] == "9.9.9"
 
 
-def test_another_spark_is_another_engine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_spark_is_built_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.ensure()
     monkeypatch.setattr(engine_jar, "pyspark_version", lambda: "4.3.99")
     bench.ensure()
     assert len(bench.calls) == 2
 
 
-def test_the_same_sources_elsewhere_are_the_same_engine(bench: Bench, tmp_path: Path) -> None:
+def test_the_checksum_does_not_depend_on_the_folder(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     assert Bench(tmp_path / "elsewhere").engine.digest() == bench.engine.digest()
 
@@ -173,7 +173,7 @@ def test_a_damaged_jar_is_replaced(bench: Bench, damage: str) -> None:
     assert bench.properties()["digest"] == bench.engine.digest()
 
 
-def test_a_jar_without_sources_is_taken_as_it_is(bench: Bench, tmp_path: Path) -> None:
+def test_a_jar_without_sources_is_used_unchanged(bench: Bench, tmp_path: Path) -> None:
     jar = bench.ensure()
     installed = EngineJar(jar, tmp_path / "absent")
     assert not installed.needs_building()
@@ -181,7 +181,7 @@ def test_a_jar_without_sources_is_taken_as_it_is(bench: Bench, tmp_path: Path) -
     assert len(bench.calls) == 1
 
 
-def test_neither_a_jar_nor_sources_is_an_incomplete_installation(bench: Bench, tmp_path: Path) -> None:
+def test_without_jar_and_sources_the_installation_is_incomplete(bench: Bench, tmp_path: Path) -> None:
     nothing = EngineJar(tmp_path / "package" / "engine.jar", tmp_path / "absent")
     with pytest.raises(EngineMissing) as missing:
         nothing.ensure(bench.java, [], pytest.fail)
@@ -190,7 +190,7 @@ def test_neither_a_jar_nor_sources_is_an_incomplete_installation(bench: Bench, t
     assert bench.calls == []
 
 
-def test_sources_that_do_not_compile_are_told_with_the_compilers_first_error(bench: Bench) -> None:
+def test_a_compile_error_has_the_compilers_first_error(bench: Bench) -> None:
     bench.compiler(FAILS)
     with pytest.raises(EngineBuildFailed) as failed:
         bench.ensure()
@@ -202,14 +202,14 @@ def test_sources_that_do_not_compile_are_told_with_the_compilers_first_error(ben
     assert [path.name for path in bench.engine.jar.parent.iterdir()] == ["engine.lock"], "nothing half-made is left"
 
 
-def test_a_compiler_that_ends_without_an_error_line_is_told_in_its_own_words(bench: Bench) -> None:
+def test_a_compile_error_without_an_error_line_has_the_whole_output(bench: Bench) -> None:
     bench.compiler("sys.exit('Killed')\n")
     with pytest.raises(EngineBuildFailed) as failed:
         bench.ensure()
     assert failed.value.why == "Killed"
 
 
-def test_a_failed_build_leaves_the_jar_before_it_alone(bench: Bench) -> None:
+def test_a_failed_build_keeps_the_previous_jar(bench: Bench) -> None:
     before = bench.ensure().read_bytes()
     (bench.sources / "Engine.scala").write_text("oops\n")
     bench.compiler(FAILS)
@@ -219,7 +219,7 @@ def test_a_failed_build_leaves_the_jar_before_it_alone(bench: Bench) -> None:
     assert bench.engine.needs_building(), "so that the next start tries again"
 
 
-def test_a_compiler_that_never_ends_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_does_not_end_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.compiler("import time\ntime.sleep(60)\n")
     monkeypatch.setattr(engine_jar, "_COMPILE_TIMEOUT_S", 0.3)
     started = time.monotonic()
@@ -230,7 +230,7 @@ def test_a_compiler_that_never_ends_is_ended(bench: Bench, monkeypatch: pytest.M
     assert not bench.engine.jar.exists()
 
 
-def test_what_a_killed_build_left_behind_is_removed(bench: Bench) -> None:
+def test_leftovers_of_a_killed_build_are_removed(bench: Bench) -> None:
     leftover = bench.engine.jar.parent / "staging-old"
     leftover.mkdir(parents=True)
     (leftover / "engine.jar").write_bytes(b"half")
@@ -238,7 +238,7 @@ def test_what_a_killed_build_left_behind_is_removed(bench: Bench) -> None:
     assert not leftover.exists()
 
 
-def test_several_at_once_build_it_once(bench: Bench) -> None:
+def test_concurrent_builds_build_once(bench: Bench) -> None:
     together = bench.folder / "together"
     # The compiler ends only after somebody else has come and waits, so that they really meet.
     bench.compiler(
@@ -259,7 +259,7 @@ def test_several_at_once_build_it_once(bench: Bench) -> None:
     assert any(text.startswith("Waiting for process ") for text in bench.said)
 
 
-def test_this_checkout_has_the_sources_of_its_engine() -> None:
+def test_the_checkout_has_the_sources_of_the_engine() -> None:
     engine = package_engine()
     assert engine.jar.parent.name == "tailrace"
     assert (engine.jar.parent / "version.py").is_file()

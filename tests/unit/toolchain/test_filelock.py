@@ -49,7 +49,7 @@ def test_a_killed_holder_leaves_no_lock_behind(tmp_path: Path) -> None:
             pass
 
 
-def test_patience_ends(tmp_path: Path) -> None:
+def test_waiting_times_out(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holder_of(path) as process:
         with (

@@ -28,7 +28,7 @@ def fetched(tmp_path: Path, java: Java) -> list[tuple[int, int, str]]:
     return steps
 
 
-def test_each_arrival_is_told_as_it_happens(tmp_path: Path) -> None:
+def test_each_downloaded_jar_is_reported_at_once(tmp_path: Path) -> None:
     script = """
 printf '..'
 echo ' (9kB)'
@@ -38,7 +38,7 @@ echo '	[SUCCESSFUL ] org.one#a;2.0!a.jar (42ms)'
     assert fetched(tmp_path, java_that(tmp_path, script)) == [(1, 2, "a-1.0.jar"), (2, 2, "a-2.0.jar")]
 
 
-def test_ivy_is_asked_for_exactly_these_jars_and_no_others(tmp_path: Path) -> None:
+def test_ivy_resolves_exactly_these_jars(tmp_path: Path) -> None:
     fetched(tmp_path, java_that(tmp_path, "exit 0"))
     staged = tmp_path / "jars" / "staging-x"
     module = ET.parse(staged / "ivy.xml")
@@ -70,7 +70,7 @@ def test_only_a_downloaded_java_gets_a_truststore(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_without_a_network_it_ends_at_once(tmp_path: Path, line: str, why: str) -> None:
+def test_without_a_network_ivy_fails_at_once(tmp_path: Path, line: str, why: str) -> None:
     java = java_that(tmp_path, f"echo '{line}'\nexec sleep 60")
     with pytest.raises(JarMissing, match=r"cannot download org\.one:a:1\.0 and 1 more jar") as missing:
         fetched(tmp_path, java)
@@ -80,20 +80,20 @@ def test_without_a_network_it_ends_at_once(tmp_path: Path, line: str, why: str) 
     assert "example.org" not in str(missing.value) + missing.value.detail
 
 
-def test_a_jar_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_jar_is_named(tmp_path: Path) -> None:
     java = java_that(tmp_path, "echo 'WARN: 	module not found: org.one#a;2.0'\nexit 1")
     with pytest.raises(JarMissing, match=r"^cannot download org\.one:a:2\.0") as missing:
         fetched(tmp_path, java)
     assert missing.value.why == "Maven Central does not have it"
 
 
-def test_a_failure_of_another_kind_keeps_what_ivy_said(tmp_path: Path) -> None:
+def test_another_failure_has_ivys_output(tmp_path: Path) -> None:
     with pytest.raises(JarMissing) as missing:
         fetched(tmp_path, java_that(tmp_path, "echo 'No space left on device' >&2\nexit 1"))
     assert "No space left" in missing.value.detail
 
 
-def test_a_stalled_network_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_network_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ivy, "_SILENCE_S", 0.2)
     with pytest.raises(JarMissing) as missing:
         fetched(tmp_path, java_that(tmp_path, "exec sleep 60"))
@@ -112,9 +112,7 @@ def test_an_interrupt_ends_ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert subprocess.run(["/bin/kill", "-0", pid], capture_output=True, check=False).returncode != 0
 
 
-def test_the_users_own_settings_are_used_and_every_place_in_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_settings_are_used_with_every_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = tmp_path / "mirror.xml"
     mirror.write_text("<ivysettings/>")
     monkeypatch.setenv("TAILRACE_IVY_SETTINGS", str(mirror))
@@ -123,11 +121,11 @@ def test_the_users_own_settings_are_used_and_every_place_in_them(
     assert f"-settings {mirror}" in (tmp_path / "arguments").read_text()
 
 
-def test_settings_that_are_not_there_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_settings_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_IVY_SETTINGS", str(tmp_path / "absent.xml"))
     with pytest.raises(JarMissing, match="TAILRACE_IVY_SETTINGS is set to"):
         fetched(tmp_path, java_that(tmp_path, "exit 0"))
 
 
-def test_tailraces_own_settings_name_no_address() -> None:
+def test_tailraces_settings_have_no_address() -> None:
     assert "://" not in Path(ivy.__file__).read_text()

@@ -15,7 +15,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_comments_and_empty_lines_are_skipped_and_the_order_is_kept(tmp_path: Path) -> None:
+def test_comments_and_empty_lines_are_skipped_in_order(tmp_path: Path) -> None:
     text = f"# why\n\nbroker b.c:d-e_2.13:1.0 sha256:{SHA}  # note\nconnector a:x:2 sha256:{SHA}\n"
     lock = read_lock(written(tmp_path, text))
     assert lock == (Jar("broker", "b.c", "d-e_2.13", "1.0", SHA), Jar("connector", "a", "x", "2", SHA))
@@ -34,13 +34,13 @@ def test_comments_and_empty_lines_are_skipped_and_the_order_is_kept(tmp_path: Pa
         f'broker a:x"/>:2 sha256:{SHA}',
     ],
 )
-def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     path = written(tmp_path, f"# first\nbroker a:ok:1 sha256:{SHA}\n{line}\n")
     with pytest.raises(JarLockInvalid, match="line 3 of the jar lock"):
         read_lock(path)
 
 
-def test_two_jars_of_one_file_name_are_refused(tmp_path: Path) -> None:
+def test_two_jars_with_one_file_name_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, f"broker a:x:1 sha256:{SHA}\nbroker b:x:1 sha256:{SHA}\n")
     with pytest.raises(JarLockInvalid, match="line 2"):
         read_lock(path)
@@ -53,7 +53,7 @@ def test_an_empty_or_absent_lock_is_refused(tmp_path: Path) -> None:
         read_lock(tmp_path / "absent")
 
 
-def test_the_lock_that_is_shipped_has_both_sets_and_no_address() -> None:
+def test_the_packaged_lock_has_both_sets_and_no_address() -> None:
     lock = read_lock()
     by_set = {name: {jar.artifact for jar in lock if jar.set_name == name} for name in ("connector", "broker")}
     assert {"spark-sql-kafka-0-10_2.13", "kafka-clients", "commons-pool2"} <= by_set["connector"]

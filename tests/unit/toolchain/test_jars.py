@@ -52,7 +52,7 @@ def ensured(cache: JarCache, *sets: str) -> dict[str, list[Path]]:
     return cache.ensure(JAVA, sets or ("broker", "connector"), announce=quiet, progress=quiet)
 
 
-def test_what_is_missing_is_fetched_once_and_only_that(tmp_path: Path) -> None:
+def test_only_missing_jars_are_fetched_and_only_once(tmp_path: Path) -> None:
     fetch = Fetcher()
     cache = cache_with(tmp_path, fetch)
     assert [state.state for state in cache.status()] == ["missing"] * 3
@@ -81,12 +81,12 @@ def test_paths_never_fetches(tmp_path: Path) -> None:
     assert not fetch.asked
 
 
-def test_an_unknown_set_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+def test_an_unknown_set_is_a_programming_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such set of jars: brokers"):
         cache_with(tmp_path, Fetcher()).paths("brokers")
 
 
-def test_a_corrupt_jar_is_refused_even_if_size_and_time_are_kept(tmp_path: Path) -> None:
+def test_a_corrupt_jar_is_refused_even_with_the_same_size_and_time(tmp_path: Path) -> None:
     fetch = Fetcher()
     cache = cache_with(tmp_path, fetch)
     broken = ensured(cache)["broker"][1]
@@ -119,7 +119,7 @@ def test_repair_downloads_corrupt_and_missing_jars(tmp_path: Path) -> None:
     assert len(fetch.asked) == 2
 
 
-def test_a_download_with_a_wrong_checksum_is_loud_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_a_download_with_a_wrong_checksum_is_an_error_and_removed(tmp_path: Path) -> None:
     cache = cache_with(tmp_path, Fetcher(lambda folder: (folder / "b-1.jar").write_text("evil") and None))
     with pytest.raises(JarCorrupt, match="the downloaded group:b:1 does not match the lock") as corrupt:
         ensured(cache)
@@ -192,7 +192,7 @@ def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
     assert len(JarCache(tmp_path / "jars", LOCK).paths("broker")) == 2
 
 
-def test_a_killed_download_is_cleaned_up_and_made_good(tmp_path: Path) -> None:
+def test_a_killed_download_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "jars"
     with start_fetching(folder) as process:
         next_line(process)

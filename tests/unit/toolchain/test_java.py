@@ -90,7 +90,7 @@ def test_the_search_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual
 
 
 @pytest.mark.parametrize(("there", "chosen"), [(["25", "21", "17"], 17), (["25", "21"], 21), (["25", "11"], 25)])
-def test_of_several_the_one_that_spark_is_tested_with_most(usual_folder: Path, there: list[str], chosen: int) -> None:
+def test_the_preferred_java_is_the_one_spark_is_tested_with(usual_folder: Path, there: list[str], chosen: int) -> None:
     for number, major in enumerate(there):
         make_java(usual_folder / f"{number}-java-{major}", major)
     found = find_java()
@@ -98,7 +98,7 @@ def test_of_several_the_one_that_spark_is_tested_with_most(usual_folder: Path, t
     assert found.major == chosen
 
 
-def test_a_wrong_version_that_merely_lies_around_is_skipped(
+def test_an_unsupported_java_in_a_usual_location_is_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path
 ) -> None:
     put_on_path(monkeypatch, make_java(tmp_path / "old", "11"), make_java(tmp_path / "older", "1.8"))
@@ -123,7 +123,7 @@ def test_a_wrong_version_that_merely_lies_around_is_skipped(
         ("24", "is Java 24"),
     ],
 )
-def test_what_the_user_set_is_refused_and_never_overridden(
+def test_an_unsupported_java_that_the_user_set_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path, variable: str, kind: str, says: str
 ) -> None:
     make_java(usual_folder / "fine", "17")
@@ -144,13 +144,13 @@ def test_what_the_user_set_is_refused_and_never_overridden(
     assert f"unset {variable}" in refused.value.fix
 
 
-def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, usual_folder: Path) -> None:
+def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch, usual_folder: Path) -> None:
     make_java(usual_folder / "fine", "17")
     monkeypatch.setenv("JAVA_HOME", "")
     assert find_java() is not None
 
 
-def test_java_knows_its_home_when_the_path_has_a_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_link_on_the_path_is_resolved_to_javas_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = make_java(tmp_path / "real", "17")
     (tmp_path / "links" / "bin").mkdir(parents=True)
     (tmp_path / "links" / "bin" / "java").symlink_to(real / "bin" / "java")
@@ -160,7 +160,7 @@ def test_java_knows_its_home_when_the_path_has_a_link(monkeypatch: pytest.Monkey
     assert (found.home, found.executable) == (real, real / "bin" / "java")
 
 
-def test_java_is_asked_once(usual_folder: Path) -> None:
+def test_the_version_of_java_is_cached(usual_folder: Path) -> None:
     home = make_java(usual_folder / "fine", "17")
     first = find_java()
     asked = times_asked(home)
@@ -169,7 +169,7 @@ def test_java_is_asked_once(usual_folder: Path) -> None:
     assert times_asked(home) == asked
 
 
-def test_java_is_asked_again_after_an_upgrade_in_place(usual_folder: Path) -> None:
+def test_an_upgrade_in_place_invalidates_the_cache(usual_folder: Path) -> None:
     home = make_java(usual_folder / "fine", "17")
     find_java()
     executable = home / "bin" / "java"
@@ -179,7 +179,7 @@ def test_java_is_asked_again_after_an_upgrade_in_place(usual_folder: Path) -> No
     assert found.major == 21
 
 
-def test_a_version_managers_script_is_asked_every_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_version_managers_script_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     homes = {major: make_java(tmp_path / major, major) for major in ("17", "21")}
     manager = tmp_path / "manager" / "bin" / "java"
     manager.parent.mkdir(parents=True)
@@ -206,13 +206,13 @@ def test_a_damaged_cache_is_replaced(home: Path, usual_folder: Path, content: st
     assert find_java() is not None
 
 
-def test_an_unwritable_cache_does_no_harm(home: Path, usual_folder: Path) -> None:
+def test_an_unwritable_cache_is_ignored(home: Path, usual_folder: Path) -> None:
     make_java(usual_folder / "fine", "17")
     home.write_text("a file where the folder should be")
     assert find_java() is not None
 
 
-def test_a_reduced_java_gets_a_home_whose_java_drops_the_argument(home: Path, usual_folder: Path) -> None:
+def test_a_reduced_java_gets_a_shim_that_drops_the_argument(home: Path, usual_folder: Path) -> None:
     reduced = make_java(usual_folder / "reduced", "21", vector=False)
     found = find_java()
     assert found is not None
@@ -224,7 +224,7 @@ def test_a_reduced_java_gets_a_home_whose_java_drops_the_argument(home: Path, us
     assert str(reduced) in found.executable.read_text()
 
 
-def test_a_reduced_java_and_nowhere_to_write(home: Path, usual_folder: Path) -> None:
+def test_a_reduced_java_without_a_writable_folder(home: Path, usual_folder: Path) -> None:
     make_java(usual_folder / "reduced", "21", vector=False)
     home.write_text("a file where the folder should be")
     with pytest.raises(JavaUnusable, match="is not writable"):

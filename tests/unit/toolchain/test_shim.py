@@ -12,7 +12,7 @@ def fake_java(folder: Path) -> Path:
     return java
 
 
-def test_it_drops_one_argument_and_keeps_all_others_as_they_are(tmp_path: Path) -> None:
+def test_the_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
     shim = write_shim(tmp_path / "home", fake_java(tmp_path))
     kept = [
         "-Da=b c",
@@ -32,7 +32,7 @@ def test_it_drops_one_argument_and_keeps_all_others_as_they_are(tmp_path: Path) 
     assert int(pid) == process.pid, "the shim must become Java, not start it"
 
 
-def test_it_is_written_once_and_mended_when_altered(tmp_path: Path) -> None:
+def test_the_shim_is_written_once_and_repaired(tmp_path: Path) -> None:
     java = fake_java(tmp_path)
     shim = write_shim(tmp_path / "home", java)
     before = shim.stat()

@@ -12,7 +12,7 @@ class TwoAuthorities:
         return [b"first", b"second!"]
 
 
-def test_the_format_is_the_one_that_java_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_can_read_the_truststore(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ssl, "create_default_context", TwoAuthorities)
     assert write_truststore(tmp_path / "store")
     entry = b"\0\0\0\2" + b"\0\x0bauthority-%d" + bytes(8) + b"\0\5X.509"
@@ -21,7 +21,7 @@ def test_the_format_is_the_one_that_java_reads(monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "store").read_bytes() == expected
 
 
-def test_a_machine_without_authorities_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_certificate_authorities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(TwoAuthorities, "get_ca_certs", lambda _self, binary_form: [] if binary_form else [b"text"])
     monkeypatch.setattr(ssl, "create_default_context", TwoAuthorities)
     assert not write_truststore(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""A Python environment for an engine, made from a lock file that names every package by version and checksum.
+"""A Python environment for an engine, created from a lock file with the version and checksum of every package.
 
 Any installer on this machine makes it, in a folder that gets its name only when it is complete. Nothing activates it: a
 lane runs its ``bin/python``, which finds its packages by its own path.
@@ -39,13 +39,13 @@ def venv_python(engine: Engine) -> Path:
 
 def site_packages(engine: Engine) -> Path:
     """Return the folder with the packages of the environment."""
-    for found in (_folder(engine) / "lib").glob("python3.*/site-packages"):
-        return found
+    for packages in (_folder(engine) / "lib").glob("python3.*/site-packages"):
+        return packages
     raise engine.refused("its Python environment is gone", "try again")
 
 
 def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announce) -> None:
-    """Make the environment if it is missing. The caller holds the lock of the engine's folder.
+    """Create the environment if it is missing. The caller holds the lock of the engine's folder.
 
     Args:
         engine: The engine. Its ``requirements.lock`` lists the packages; its ``build.lock``, if any, what is needed to
@@ -67,19 +67,19 @@ def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announ
             f"install Python {limit} so that `python{limit}` is on the PATH, and try again",
         )
     announce(f"{engine.title}: setting up its Python packages in {engine.folder}, once.")
-    with staging(engine.folder) as made:
-        _run(engine, [str(python), "-m", "venv", "--without-pip", str(made)], announce)
+    with staging(engine.folder) as staged:
+        _run(engine, [str(python), "-m", "venv", "--without-pip", str(staged)], announce)
         for lock, options in _locks(engine):
-            installer = [*_installer(engine, made / "bin" / "python"), *options]
+            installer = [*_installer(engine, staged / "bin" / "python"), *options]
             _run(engine, [*installer, "--requirement", str(lock)], announce, total=len(_packages(lock)))
         folder = _folder(engine)
         shutil.rmtree(folder, ignore_errors=True)  # an environment whose Python is gone
-        made.replace(folder)
+        staged.replace(folder)
 
 
 def _folder(engine: Engine) -> Path:
-    made_of = hashlib.sha256(b"".join(lock.read_bytes() for lock, _ in _locks(engine))).hexdigest()
-    return engine.folder / f"venv-{made_of[:16]}"
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock, _ in _locks(engine))).hexdigest()
+    return engine.folder / f"venv-{digest[:16]}"
 
 
 def _locks(engine: Engine) -> list[tuple[Path, list[str]]]:
@@ -184,8 +184,8 @@ def find_python(newest: tuple[int, int] | None) -> Path | None:
 
 
 def _candidates(version: str) -> Iterator[Path]:
-    if (found := shutil.which(f"python{version}")) is not None:
-        yield Path(found)
+    if (python := shutil.which(f"python{version}")) is not None:
+        yield Path(python)
     for pattern in _USUAL_PLACES:
         place = os.path.expanduser(pattern.format(version=version))  # noqa: PTH111 - a pattern, not a path
         yield from map(Path, sorted(glob.glob(place), reverse=True))  # noqa: PTH207 - an absolute pattern

@@ -192,7 +192,7 @@ class QuixLane(_EngineLane):
         return {**_QUIX_SHARED, **self.tuning}
 
     def prepare(self, announce: Announce) -> None:
-        """Make its Python environment."""
+        """Create its Python environment."""
         with QUIX.set_up(announce):
             ensure_venv(QUIX, None, announce)
 
@@ -281,7 +281,7 @@ class PyFlinkLane(_EngineLane):
             "FLINK_ENV_JAVA_OPTS": " ".join((HEAP, *_FLINK_OPENS)),
             "FLINK_LOG_DIR": str(cell.folder),
             "_python_worker_execution_mode": "process",
-            # In thread mode a Python runs inside the JVM and finds its packages in no other way.
+            # In thread mode Python runs inside the JVM and finds its packages only by this path.
             "PYTHONPATH": str(site_packages(PYFLINK)),
         }
         return Command((python, str(PYFLINK.programs / "pyflink_lane.py"), *arguments(given)), env)

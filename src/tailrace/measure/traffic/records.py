@@ -28,7 +28,7 @@ _LONGEST_NUMBER = 10
 _COUNTRIES = ("DE", "FR", "GB", "US", "BR", "IN", "JP", "NG")
 _MERCHANTS = ("grocery", "fuel", "travel", "electronics", "gambling", "jewellery", "pharmacy", "streaming")
 _TEMPLATES = 4096
-"""Payments come from this many prepared ones, so that one costs the load almost nothing."""
+"""Payments repeat this many prepared ones, so that each costs the load almost no CPU."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The records of a topic, saved in a file, over and over in their order."""
+    """The records of a topic, saved in a file and repeated in their order."""
 
     file: str
 
@@ -154,7 +154,7 @@ def load_function(file: str, name: str) -> Callable[[int], Any]:
     path = Path(file)
     spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
     if spec is None or spec.loader is None:
-        raise PipelineNotFound(f"there is no file {file}", fix="name the generator as FILE:FUNCTION")
+        raise PipelineNotFound(f"there is no file {file}", fix="use --generator FILE:FUNCTION")
     sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

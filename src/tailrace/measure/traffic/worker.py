@@ -21,7 +21,7 @@ class Worker:
     """The owner's side."""
 
     def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
-        """Start ``python -m module`` and hand it its settings."""
+        """Start ``python -m module`` and send it the settings."""
         self.module = module
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # Ctrl-C is for the owner, which then ends us in order.
+            # Ctrl-C goes to the owner, which then ends this process.
             start_new_session=True,
             text=True,
             bufsize=1,
@@ -37,14 +37,14 @@ class Worker:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, name=module, daemon=True)
         self._reader.start()
-        self.tell(settings)
+        self.send(settings)
 
     @property
     def pid(self) -> int:
         """The process."""
         return self._process.pid
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         if self._process.stdin is None:
             raise AssertionError("started with a pipe")
@@ -55,19 +55,19 @@ class Worker:
             raise self._died() from None
 
     def answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next answer, or None where none came in time.
+        """Return the next answer, or None if there is none in time.
 
         Raises:
             MeasurementFailed: The process ended.
         """
         try:
-            found = self._answers.get(timeout=timeout_s)
+            message = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        if found is None:
+        if message is None:
             self._answers.put(None)
             raise self._died()
-        return found
+        return message
 
     def close(self) -> None:
         """End the process."""

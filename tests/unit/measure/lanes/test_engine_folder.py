@@ -9,11 +9,11 @@ from tailrace.measure.lanes.engine_setup import Engine
 from tailrace.toolchain.filelock import exclusive
 
 
-def test_it_has_a_folder_of_its_own_in_the_users_cache(engine: Engine, home: Path) -> None:
+def test_an_engine_has_its_own_folder_in_the_cache(engine: Engine, home: Path) -> None:
     assert engine.folder == home / "cache" / "engines" / "some-engine-1.2"
 
 
-def test_what_refuses_inside_names_the_engine_and_keeps_the_reason(engine: Engine) -> None:
+def test_an_error_inside_names_the_engine_and_the_reason(engine: Engine) -> None:
     with pytest.raises(LaneUnavailable) as refused, engine.set_up(pytest.fail):
         raise JarMissing("g:a:1 could not be fetched.", why="Maven Central could not be reached.", fix="doctor")
     assert "Some Engine 1.2" in refused.value.what
@@ -21,7 +21,7 @@ def test_what_refuses_inside_names_the_engine_and_keeps_the_reason(engine: Engin
     assert "doctor" not in refused.value.fix
 
 
-def test_a_folder_that_cannot_be_made_is_a_refusal(engine: Engine, home: Path) -> None:
+def test_a_folder_that_cannot_be_created_makes_the_lane_unavailable(engine: Engine, home: Path) -> None:
     home.mkdir()
     (home / "cache").write_text("a file in its place")
     with pytest.raises(LaneUnavailable, match="could not be set up") as refused, engine.set_up(pytest.fail):
@@ -29,7 +29,7 @@ def test_a_folder_that_cannot_be_made_is_a_refusal(engine: Engine, home: Path) -
     assert str(engine.folder) in refused.value.why
 
 
-def test_one_process_waits_for_another_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_waits_for_another(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOCK_TIMEOUT_S", 0.2)
     said: list[str] = []
     held = exclusive(engine.folder / "lock", on_wait=pytest.fail)
@@ -39,7 +39,7 @@ def test_one_process_waits_for_another_and_says_so(engine: Engine, monkeypatch: 
     assert str(os.getpid()) in refused.value.why
 
 
-def test_no_java_is_a_refusal(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_makes_the_lane_unavailable(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_announce: object) -> None:
         raise JavaMissing("There is no Java here.", fix="Install one.")
 

@@ -41,7 +41,7 @@ def refuses(java: Java, jars: Sequence[Jar], folder: Path, progress: Progress) -
     raise JarMissing("g:a:1 and 1 more jar could not be fetched.", why="Maven Central could not be reached.")
 
 
-def test_they_are_fetched_once_with_progress_and_never_again(locked: Engine, java: Java) -> None:
+def test_jars_are_fetched_once_with_progress(locked: Engine, java: Java) -> None:
     fetch = Fetcher()
     said: list[str] = []
     ensure_engine_jars(locked, java, said.append, fetch)
@@ -52,7 +52,7 @@ def test_they_are_fetched_once_with_progress_and_never_again(locked: Engine, jav
     assert fetch.asked == [["a", "b"]]
 
 
-def test_a_jar_that_was_spoiled_is_fetched_anew(locked: Engine, java: Java) -> None:
+def test_a_corrupt_jar_is_fetched_again(locked: Engine, java: Java) -> None:
     ensure_engine_jars(locked, java, str, Fetcher())
     jar_paths(locked)[1].write_text("half of it")
     fetch = Fetcher()
@@ -61,7 +61,7 @@ def test_a_jar_that_was_spoiled_is_fetched_anew(locked: Engine, java: Java) -> N
     assert jar_paths(locked)[1].read_text() == "b"
 
 
-def test_what_a_killed_run_left_is_no_obstacle(locked: Engine, java: Java) -> None:
+def test_leftovers_of_a_killed_run_are_replaced(locked: Engine, java: Java) -> None:
     leftover = locked.folder / "jars" / "staging-killed" / "a-1.jar"
     leftover.parent.mkdir(parents=True)
     leftover.write_text("half of it")
@@ -69,7 +69,7 @@ def test_what_a_killed_run_left_is_no_obstacle(locked: Engine, java: Java) -> No
     assert not leftover.parent.exists()
 
 
-def test_without_a_network_the_lane_names_what_refused_and_a_later_run_works(locked: Engine, java: Java) -> None:
+def test_without_a_network_the_lane_is_unavailable_until_later(locked: Engine, java: Java) -> None:
     with pytest.raises(LaneUnavailable) as refused, locked.set_up(pytest.fail):
         ensure_engine_jars(locked, java, str, refuses)
     assert "Maven Central could not be reached" in refused.value.why

@@ -49,7 +49,7 @@ def given(lane: Lane, tmp_path: Path) -> dict[str, str]:
     return dict(word.split("=", 1) for word in command.argv if "=" in word and not word.startswith("-"))
 
 
-def test_each_name_and_each_title_is_there_once() -> None:
+def test_names_and_titles_are_unique() -> None:
     assert len(LANES_BY_NAME) == len(LANES)
     assert len({lane.title for lane in LANES}) == len(LANES)
 
@@ -69,7 +69,7 @@ def test_every_engine_has_the_same_kafka_settings(lane: Lane, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
-def test_what_is_stated_is_what_the_process_is_given(lane: Lane, tmp_path: Path) -> None:
+def test_the_process_gets_the_reported_settings(lane: Lane, tmp_path: Path) -> None:
     told = given(lane, tmp_path)
     spoken = {"7500", "7500 ms", "7.5"}
     for key, value in lane.settings.items():
@@ -94,18 +94,18 @@ def test_every_jvm_has_a_bounded_heap(lane: Lane, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lane", [*FLINK_LANES, *PYFLINK_LANES], ids=lambda lane: lane.name)
-def test_flink_listens_on_loopback_alone(lane: Lane) -> None:
+def test_flink_listens_only_on_loopback(lane: Lane) -> None:
     bound = {key: value for key, value in lane.settings.items() if "bind" in key or key.endswith((".host", ".address"))}
     assert {"jobmanager.bind-host", "taskmanager.bind-host", "rest.bind-address"} <= set(bound)
     assert set(bound.values()) == {"127.0.0.1"}
 
 
-def test_only_the_lane_whose_cache_merges_updates_says_so() -> None:
+def test_only_the_lane_with_a_record_cache_merges() -> None:
     assert [lane.name for lane in LANES if lane.merges] == ["kafka-streams"]
     assert LANES_BY_NAME["kafka-streams-tuned"].settings["statestore.cache.max.bytes"] == "0"
 
 
-def test_defaults_are_left_alone_in_the_lanes_that_show_them() -> None:
+def test_default_lanes_keep_the_defaults() -> None:
     for name in ("flink", "pyflink"):
         assert not {key for key in LANES_BY_NAME[name].settings if re.search("buffer|checkpoint|reuse|bundle", key)}
     assert not {key for key in LANES_BY_NAME["kafka-streams"].settings if re.search("cache|commit", key)}
@@ -118,14 +118,14 @@ def test_pyflink_has_its_three_modes(tmp_path: Path) -> None:
     assert not [key for key in given(LANES_BY_NAME["pyflink"], tmp_path) if "execution-mode" in key or "bundle" in key]
 
 
-def test_an_environment_that_has_gone_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_environment_makes_the_lane_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "another"))
     with pytest.raises(LaneUnavailable):
         LANES_BY_NAME["pyflink"].command(cell(tmp_path, Work.PYTHON))
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-def test_the_version_that_is_named_is_the_version_that_is_locked(engine: Engine) -> None:
+def test_the_reported_version_is_the_locked_one(engine: Engine) -> None:
     if engine.name in PINNED:
         jars = [jar.coordinate for jar in read_lock(engine.programs / "jars.lock")]
         assert f"{PINNED[engine.name]}:{engine.version}" in jars
@@ -135,7 +135,7 @@ def test_the_version_that_is_named_is_the_version_that_is_locked(engine: Engine)
 
 
 @pytest.mark.parametrize("lock", sorted(PROGRAMS.glob("*/*.lock")), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_lock_pins_by_checksum(lock: Path) -> None:
+def test_every_lock_has_checksums(lock: Path) -> None:
     if lock.name == "jars.lock":
         assert read_lock(lock)
         return
@@ -146,7 +146,7 @@ def test_every_lock_pins_by_checksum(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("program", sorted(PROGRAMS.glob("*/*.py")), ids=lambda path: path.name)
-def test_a_program_needs_no_tailrace(program: Path) -> None:
+def test_programs_do_not_import_tailrace(program: Path) -> None:
     nodes = list(ast.walk(ast.parse(program.read_text())))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -20,7 +20,7 @@ def sources(engine: Engine) -> Engine:
     return engine
 
 
-def test_it_is_compiled_once_against_the_engines_jars(
+def test_a_program_is_compiled_once_against_the_engines_jars(
     sources: Engine, java: Java, script: Callable[[str], Path], calls: Callable[[], list[str]]
 ) -> None:
     script(COMPILES)
@@ -35,9 +35,7 @@ def test_it_is_compiled_once_against_the_engines_jars(
     assert [path.name.partition("-")[0] for path in others] == ["a", "scala"]
 
 
-def test_a_changed_program_is_compiled_anew_and_takes_the_place_of_the_old_one(
-    sources: Engine, java: Java, script: Callable[[str], Path]
-) -> None:
+def test_a_changed_program_is_compiled_again(sources: Engine, java: Java, script: Callable[[str], Path]) -> None:
     script(COMPILES)
     ensure_program(sources, java, str)
     old = program_jar(sources)
@@ -47,9 +45,7 @@ def test_a_changed_program_is_compiled_anew_and_takes_the_place_of_the_old_one(
     assert list(sources.folder.glob("program-*.jar")) == [program_jar(sources)]
 
 
-def test_one_that_does_not_compile_is_a_refusal_with_the_compilers_words(
-    sources: Engine, java: Java, script: Callable[[str], Path]
-) -> None:
+def test_a_compile_error_makes_the_lane_unavailable(sources: Engine, java: Java, script: Callable[[str], Path]) -> None:
     script("echo 'Lane.scala:1: error: not found: value x' >&2\necho 'one error found' >&2\nexit 1\n")
     with pytest.raises(LaneUnavailable) as refused:
         ensure_program(sources, java, str)
@@ -58,7 +54,7 @@ def test_one_that_does_not_compile_is_a_refusal_with_the_compilers_words(
     assert [path.name for path in sources.folder.iterdir()] == []
 
 
-def test_what_a_killed_run_left_is_no_obstacle(sources: Engine, java: Java, script: Callable[[str], Path]) -> None:
+def test_leftovers_of_a_killed_run_are_replaced(sources: Engine, java: Java, script: Callable[[str], Path]) -> None:
     leftover = sources.folder / "staging-killed"
     leftover.mkdir()
     (leftover / "program.jar").write_text("half of it")

@@ -44,7 +44,7 @@ def set_up(engine: Engine, announce: Callable[[str], None] = lambda _text: None)
         ensure_venv(engine, None, announce)
 
 
-def test_it_is_made_once_by_checksum_and_is_complete_when_it_has_its_name(
+def test_an_environment_is_created_once_and_appears_complete(
     locked: Engine, python_is: Callable[[str], None], calls: Calls
 ) -> None:
     python_is(INSTALLS)
@@ -69,7 +69,7 @@ def test_the_next_run_needs_no_network(locked: Engine, python_is: Callable[[str]
     set_up(locked, pytest.fail)
 
 
-def test_what_builds_the_others_comes_first(locked: Engine, python_is: Callable[[str], None], calls: Calls) -> None:
+def test_build_requirements_are_installed_first(locked: Engine, python_is: Callable[[str], None], calls: Calls) -> None:
     (locked.programs / "build.lock").write_text("setuptools==1")
     python_is(INSTALLS)
     set_up(locked)
@@ -78,7 +78,7 @@ def test_what_builds_the_others_comes_first(locked: Engine, python_is: Callable[
     assert "--no-build-isolation" in second
 
 
-def test_another_lock_makes_another_environment(locked: Engine, python_is: Callable[[str], None]) -> None:
+def test_another_lock_has_another_environment(locked: Engine, python_is: Callable[[str], None]) -> None:
     python_is(INSTALLS)
     set_up(locked)
     before = venv_python(locked)
@@ -88,7 +88,7 @@ def test_another_lock_makes_another_environment(locked: Engine, python_is: Calla
     assert venv_python(locked).is_file()
 
 
-def test_an_environment_whose_python_has_gone_is_made_anew(
+def test_an_environment_without_its_python_is_replaced(
     locked: Engine, python_is: Callable[[str], None], calls: Calls
 ) -> None:
     python_is(INSTALLS)
@@ -110,7 +110,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew(
         ("", "the installer failed"),
     ],
 )
-def test_what_refused_is_named_without_addresses_and_nothing_is_kept(
+def test_a_failed_install_is_reported_without_addresses_and_removed(
     locked: Engine, python_is: Callable[[str], None], output: str, why: str
 ) -> None:
     python_is(f'{VENV}echo "{output}" >&2\nexit 1\n')
@@ -121,7 +121,7 @@ def test_what_refused_is_named_without_addresses_and_nothing_is_kept(
     assert [path.name for path in locked.folder.iterdir()] == ["lock"]
 
 
-def test_one_that_takes_for_ever_is_ended(
+def test_a_slow_install_is_killed(
     locked: Engine, python_is: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(venv, "_LONGEST_S", 0.3)
@@ -131,7 +131,7 @@ def test_one_that_takes_for_ever_is_ended(
     assert "took longer than" in refused.value.why
 
 
-def test_a_python_without_installers_is_a_refusal(
+def test_a_python_without_installers_makes_the_lane_unavailable(
     locked: Engine, python_is: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python_is(INSTALLS)
@@ -142,7 +142,7 @@ def test_a_python_without_installers_is_a_refusal(
     assert "neither pip nor uv" in refused.value.why
 
 
-def test_uv_does_where_there_is_no_pip(
+def test_uv_replaces_a_missing_pip(
     locked: Engine,
     python_is: Callable[[str], None],
     script: Script,
@@ -161,7 +161,7 @@ def test_uv_does_where_there_is_no_pip(
     assert "--require-hashes" in calls()[-1]
 
 
-def test_two_at_once_make_one(
+def test_two_processes_create_one_environment(
     locked: Engine, python_is: Callable[[str], None], calls: Calls, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -178,7 +178,7 @@ def test_two_at_once_make_one(
     assert len(calls()) == 2
 
 
-def test_one_that_was_killed_half_way_is_no_obstacle(
+def test_leftovers_of_a_killed_install_are_replaced(
     locked: Engine, python_is: Callable[[str], None], script: Script, calls: Calls, wait_until: WaitUntil
 ) -> None:
     hangs = script(f'{VENV}echo half > "${{4%/bin/python}}/half"\nexec sleep 600\n')
@@ -201,12 +201,12 @@ def test_one_that_was_killed_half_way_is_no_obstacle(
     assert not list(locked.folder.glob("staging-*"))
 
 
-def test_the_running_python_is_taken_where_it_fits() -> None:
+def test_the_running_python_is_used_if_it_fits() -> None:
     assert find_python(None) == Path(sys.executable)
     assert find_python(sys.version_info[:2]) == Path(sys.executable)
 
 
-def test_an_older_python_is_looked_for_and_asked(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_an_older_python_is_searched_and_verified(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99, 0))
     monkeypatch.setattr(pythons, "_USUAL_PLACES", ())
     older = script("echo 3.12\n")
@@ -220,9 +220,7 @@ def test_an_older_python_is_looked_for_and_asked(monkeypatch: pytest.MonkeyPatch
     assert find_python((3, 12)) is None
 
 
-def test_a_machine_with_newer_pythons_only_is_told_which_one_to_install(
-    locked: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_fitting_python_the_error_names_one(locked: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(venv, "find_python", lambda _newest: None)
     with pytest.raises(LaneUnavailable) as refused, locked.set_up(pytest.fail):
         ensure_venv(locked, (3, 12), pytest.fail)

@@ -25,7 +25,7 @@ def test_a_lane_has_a_name_a_title_and_a_work(name: str) -> None:
     assert all(isinstance(key, str) and isinstance(value, str) for key, value in lane.settings.items())
 
 
-def test_every_title_is_told_apart_from_the_others() -> None:
+def test_titles_are_unique() -> None:
     assert len({lane.title for lane in LANES.values()}) == len(LANES)
 
 
@@ -35,11 +35,11 @@ def test_every_work_has_a_lane_in_real_time_and_one_in_micro_batch() -> None:
         assert any(work in lane.works for lane in SPARK.values() if lane.runs.trigger == "realtime"), work
 
 
-def test_lanes_are_found_by_name_each_once_in_the_order_given() -> None:
+def test_lanes_are_returned_once_in_the_given_order() -> None:
     assert [lane.name for lane in lanes_named(["realtime", "floor", "realtime"])] == ["realtime", "floor"]
 
 
-def test_an_unknown_lane_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_lane_is_refused_with_the_known_names() -> None:
     with pytest.raises(OptionRefused) as refused:
         lanes_named(["floor", "storm"])
     assert refused.value.what == "there is no lane 'storm'"
@@ -55,7 +55,7 @@ def test_the_floor_has_no_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPARK)
-def test_what_a_spark_lane_sets_is_what_its_report_shows(name: str) -> None:
+def test_a_spark_lane_reports_its_settings(name: str) -> None:
     lane = SPARK[name]
     assert {key: lane.settings.get(key) for key in lane.runs.conf} == dict(lane.runs.conf)
 
@@ -65,7 +65,7 @@ def test_only_micro_batches_merge_updates(name: str) -> None:
     assert SPARK[name].merges == (SPARK[name].runs.trigger == "microbatch")
 
 
-def test_lanes_on_sparks_defaults_do_not_run_tailrace() -> None:
+def test_stock_lanes_do_not_run_tailrace() -> None:
     ours = {name for name, lane in SPARK.items() if lane.runs.tailrace}
     kinds = {f"realtime-{kind}" for kind in FUNCTIONS}
     assert ours == {"microbatch", "realtime", "realtime-timer"} | kinds

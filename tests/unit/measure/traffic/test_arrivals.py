@@ -13,7 +13,7 @@ def arrivals(*seen: tuple[int, int, int], ready_ns: int | None = 1) -> Arrivals:
 
 
 @given(partition=st.integers(0, 2**20), offset=st.integers(0, 2**OFFSET_BITS - 1))
-def test_a_place_in_a_topic_is_one_number_and_back(partition: int, offset: int) -> None:
+def test_partition_and_offset_make_one_number(partition: int, offset: int) -> None:
     number = origin_number(partition, offset)
     assert divmod(number, 2**OFFSET_BITS) == (partition, offset)
     assert int(np.int64(number)) == number, "it fits into the columns of arrivals"
@@ -24,7 +24,7 @@ def test_a_place_in_a_topic_is_one_number_and_back(partition: int, offset: int) 
     first=st.integers(-5, 20),
     length=st.integers(0, 20),
 )
-def test_a_range_and_its_first_arrivals(rows: list[tuple[int, int, int]], first: int, length: int) -> None:
+def test_first_arrivals_of_a_range(rows: list[tuple[int, int, int]], first: int, length: int) -> None:
     seen = arrivals(*rows).within(first, first + length)
     kept = [row for row in rows if first <= row[0] < first + length]
     assert seen.numbers.tolist() == [number for number, _, _ in kept]
@@ -45,11 +45,11 @@ def test_a_range_and_its_first_arrivals(rows: list[tuple[int, int, int]], first:
     assert len(firsts) == len(expected)
 
 
-def test_latency_is_from_intended_send_to_receipt() -> None:
+def test_latency_is_receipt_minus_intended_send() -> None:
     assert arrivals((1, 100, 130), (2, 110, 115)).latency_ns.tolist() == [30, 5]
 
 
-def test_arrivals_are_handed_over_in_a_file_that_is_gone_afterwards(tmp_path: Path) -> None:
+def test_loading_arrivals_removes_their_file(tmp_path: Path) -> None:
     file = tmp_path / "samples.npz"
     for ready_ns in (1_763_200_000_000_000_000, None):
         given_away = arrivals((3, 4, 5), (-1, 2, 9), ready_ns=ready_ns)

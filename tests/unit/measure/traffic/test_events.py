@@ -12,9 +12,7 @@ PAYLOADS = st.integers(smallest_payload(), 4096)
 
 
 @given(number=SEQUENCES, payload=PAYLOADS, sent_ns=st.integers(0, 9 * 10**18))
-def test_an_event_has_exactly_its_size_and_holds_what_follows_from_its_number(
-    number: int, payload: int, sent_ns: int
-) -> None:
+def test_an_event_has_its_size_and_content_by_number(number: int, payload: int, sent_ns: int) -> None:
     key, value = event_maker(payload)(number, sent_ns)
     assert len(value) == payload
     record = json.loads(value)
@@ -32,7 +30,7 @@ def test_the_smallest_payload_cannot_be_smaller() -> None:
 
 
 @given(number=SEQUENCES)
-def test_every_event_is_kept_by_a_filter_on_its_amount_and_has_a_row_in_a_table_of_all_keys(number: int) -> None:
+def test_every_event_passes_the_filter_and_the_join(number: int) -> None:
     content = event(number)
     assert 0 <= content.amount < 1000
     assert content.key == f"k-{int(content.key.removeprefix('k-')):04d}"

@@ -32,7 +32,7 @@ class FakeWorker:
         self.pid = 77
         self.is_closed = False
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         self.told.append(message)
 
     def answer(self, _timeout_s: float) -> dict[str, Any] | None:
@@ -65,7 +65,7 @@ def some_load() -> Load:
     )
 
 
-def test_a_load_tells_its_process_everything_that_the_plan_needs() -> None:
+def test_a_load_passes_the_plan_to_its_process() -> None:
     with some_load() as sending:
         told = worker_of(sending).settings
         assert (told["shape"], told["rate_per_s"], told["burst"], told["stamped"]) == ("step", 100.0, 9, True)
@@ -83,7 +83,7 @@ def test_a_load_tells_its_process_everything_that_the_plan_needs() -> None:
     assert worker_of(sending).is_closed
 
 
-def test_a_load_that_does_not_end_is_an_error_and_not_a_wait() -> None:
+def test_a_load_that_does_not_end_times_out() -> None:
     with some_load() as sending:
         worker_of(sending).answers = [None, REPORT]
         assert sending.report(20.0) == LoadReport(5, 1, 3, 0.5, 1.0, 2.0, 3.0)
@@ -94,7 +94,7 @@ def test_a_load_that_does_not_end_is_an_error_and_not_a_wait() -> None:
 @pytest.mark.parametrize(
     ("known_by", "fields"), [(ByFields("payment_id", "sent_ns"), ["payment_id", "sent_ns"]), (ByLineage(), None)]
 )
-def test_a_probe_knows_its_partitions_and_how_records_are_known(
+def test_a_probe_passes_partitions_and_fields_to_its_process(
     known_by: ByFields | ByLineage, fields: list[str] | None
 ) -> None:
     with Probe(CLIENT, "out", clock=CLOCK, known_by=known_by) as reading:
@@ -103,7 +103,7 @@ def test_a_probe_knows_its_partitions_and_how_records_are_known(
     assert worker_of(reading).is_closed
 
 
-def test_a_probe_is_watched_until_it_is_enough() -> None:
+def test_a_probe_is_watched_until_the_condition_holds() -> None:
     with Probe(CLIENT, "out", clock=CLOCK, known_by=ByLineage()) as reading:
         worker_of(reading).answers = [None, *({**SNAPSHOT, "arrived": count} for count in range(5))]
         shown: list[Snapshot] = []
@@ -111,7 +111,7 @@ def test_a_probe_is_watched_until_it_is_enough() -> None:
         assert [snapshot.arrived for snapshot in shown] == [0, 1, 2]
 
 
-def test_arrivals_are_taken_over_with_the_file_that_held_them(tmp_path: Path) -> None:
+def test_arrivals_are_loaded_from_the_probes_file(tmp_path: Path) -> None:
     file = tmp_path / "samples.npz"
     one = np.array([1], dtype=np.int64)
     save_arrivals(Arrivals(one, one + 1, one + 2, 9), file)
@@ -125,7 +125,7 @@ def test_arrivals_are_taken_over_with_the_file_that_held_them(tmp_path: Path) ->
     assert not file.exists()
 
 
-def test_a_probe_that_hands_over_nothing_is_an_error_and_not_a_wait() -> None:
+def test_a_probe_that_returns_nothing_times_out() -> None:
     with (
         Probe(CLIENT, "out", clock=CLOCK, known_by=ByLineage()) as reading,
         pytest.raises(MeasurementFailed, match="did not return"),

@@ -53,14 +53,14 @@ def generators(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("records", [Payments(), Events(200), Generated("a.py", "f"), Replayed("records.npz")])
-def test_settings_pass_through_json_to_the_process_that_makes_the_records(records: Records) -> None:
+def test_settings_round_trip_through_json(records: Records) -> None:
     told = json.loads(json.dumps(as_settings(records)))
     kind = told.pop("kind")
     assert kind == type(records).__name__.lower()
     assert type(records)(**told) == records
 
 
-def test_payments_and_events_are_those_of_their_own_makers() -> None:
+def test_payments_and_events_have_their_makers() -> None:
     assert maker(as_settings(Payments()))(3, 4) == payment_maker()(3, 4)
     assert maker(as_settings(Events(150)))(3, 4) == event_maker(150)(3, 4)
 
@@ -82,14 +82,14 @@ def test_a_users_function_returns_a_value_or_a_pair(
 
 
 @pytest.mark.parametrize(("function", "kind"), [("nothing", "NoneType"), ("number_as_key", "int")])
-def test_what_is_no_record_is_told_with_the_functions_name(generators: str, function: str, kind: str) -> None:
+def test_an_invalid_record_is_an_error_with_the_functions_name(generators: str, function: str, kind: str) -> None:
     with pytest.raises(UserCodeFailed) as failed:
         maker(as_settings(Generated(generators, function)))(0, 0)
     assert failed.value.what == f"the generator {function} returned a {kind}"
     assert "pair of key and value" in failed.value.fix
 
 
-def test_a_function_that_is_not_there_is_told(generators: str, tmp_path: Path) -> None:
+def test_a_missing_function_is_an_error(generators: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineNotFound, match="no file"):
         load_function(str(tmp_path / "absent.py"), "plain")
     for name in ("absent", "constant"):
@@ -98,7 +98,7 @@ def test_a_function_that_is_not_there_is_told(generators: str, tmp_path: Path) -
         assert failed.value.what.endswith(f"has no function {name}")
 
 
-def test_a_generator_may_import_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_generator_may_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "beside_the_generator.py").write_text("WORD = 'hello'\n")
     (tmp_path / "importing.py").write_text(
         "from beside_the_generator import WORD\ndef make(number):\n    return WORD\n"
@@ -107,16 +107,14 @@ def test_a_generator_may_import_what_lies_beside_it(tmp_path: Path) -> None:
 
 
 @given(records=st.lists(st.tuples(st.none() | st.binary(max_size=20), st.binary(max_size=40)), min_size=1, max_size=30))
-def test_replayed_records_are_the_saved_ones_over_and_over(
-    tmp_path_factory: pytest.TempPathFactory, records: Pairs
-) -> None:
+def test_replay_repeats_the_saved_records(tmp_path_factory: pytest.TempPathFactory, records: Pairs) -> None:
     file = tmp_path_factory.mktemp("replay") / "records.npz"
     make = maker(as_settings(save_for_replay(records, file)))
     assert [make(number, 0) for number in range(2 * len(records))] == [*records, *records]
     assert make(-1, 0) == records[-1], "a burst before the plan takes the last ones"
 
 
-def test_no_key_and_an_empty_key_are_told_apart(tmp_path: Path) -> None:
+def test_replay_distinguishes_no_key_and_an_empty_key(tmp_path: Path) -> None:
     records: Pairs = [(None, b"a"), (b"", b"b"), (b"k", b"")]
     make = maker(as_settings(save_for_replay(records, tmp_path / "records.npz")))
     assert [make(number, 0) for number in range(3)] == records

@@ -21,18 +21,18 @@ def test_every_record_is_json_with_exactly_the_columns_of_the_schema() -> None:
         assert record[SENT_FIELD] == 1_700_000_000_000_000_000 + number
 
 
-def test_a_record_is_keyed_by_its_card() -> None:
+def test_the_key_is_the_card() -> None:
     key, value = payment_maker()(17, 0)
     assert key.decode() == json.loads(value)["card"]
 
 
-def test_the_same_seed_makes_the_same_records_and_another_one_others() -> None:
+def test_records_depend_on_the_seed() -> None:
     first, again, other = payment_maker(1), payment_maker(1), payment_maker(2)
     assert [first(number, 5) for number in range(100)] == [again(number, 5) for number in range(100)]
     assert [first(number, 5) for number in range(100)] != [other(number, 5) for number in range(100)]
 
 
-def test_payments_are_varied_enough_to_be_decided_on() -> None:
+def test_payments_vary_enough_for_every_decision() -> None:
     make = payment_maker()
     records = [json.loads(make(number, 0)[1]) for number in range(4096)]
     abroad = sum(record["country"] != record["home_country"] for record in records) / len(records)

@@ -70,15 +70,15 @@ def test_settings_and_orders_arrive_in_order() -> None:
     with Worker("echo_worker", {"rate": 5, "text": "ä\n"}) as worker:
         assert answer(worker)["settings"] == {"rate": 5, "text": "ä\n"}
         for number in range(3):
-            worker.tell({"number": number})
+            worker.send({"number": number})
         assert [answer(worker)["order"]["number"] for _ in range(3)] == [0, 1, 2]
 
 
-def test_no_answer_in_time_is_none_and_nothing_is_lost() -> None:
+def test_a_late_answer_is_none_and_then_delivered() -> None:
     with Worker("echo_worker", {}) as worker:
         answer(worker)
         assert worker.answer(0.01) is None
-        worker.tell({"late": True})
+        worker.send({"late": True})
         assert answer(worker)["order"] == {"late": True}
 
 
@@ -89,13 +89,13 @@ def test_closing_ends_the_process(lock: Path) -> None:
     assert not is_alive(lock)
 
 
-def test_ctrl_c_in_the_terminal_is_for_the_owner_alone() -> None:
+def test_ctrl_c_reaches_only_the_owner() -> None:
     with Worker("echo_worker", {}) as worker:
         said = answer(worker)
         assert said["session"] == said["pid"], "a session of its own"
 
 
-def test_a_process_that_ends_early_is_told_with_its_last_words() -> None:
+def test_a_process_that_ends_early_is_an_error_with_its_output() -> None:
     with Worker("fail_worker", {}) as worker:
         for _ in range(2):  # asking again gives the same answer, not a wait
             with pytest.raises(MeasurementFailed) as failed:
@@ -104,7 +104,7 @@ def test_a_process_that_ends_early_is_told_with_its_last_words() -> None:
         assert failed.value.why == "the broker said no"
         assert failed.value.detail == "first line\nthe broker said no"
         with pytest.raises(MeasurementFailed):
-            worker.tell({"more": 1})
+            worker.send({"more": 1})
 
 
 def test_the_death_of_the_owner_ends_the_process(

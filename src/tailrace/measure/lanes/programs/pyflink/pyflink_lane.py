@@ -1,4 +1,4 @@
-"""A Python function between two Kafka topics on PyFlink. Runs in an environment of its own, where there is no Tailrace.
+"""A Python function between two Kafka topics on PyFlink. Runs in its own environment, without Tailrace.
 
 Arguments are ``key=value``. Those that begin with ``conf.`` go to Flink as they are, those with ``source.`` and
 ``sink.`` to the two Kafka clients.
@@ -20,30 +20,30 @@ from pyflink.table.udf import ScalarFunction, udf  # type: ignore[import-not-fou
 
 
 class Score(ScalarFunction):  # type: ignore[misc]
-    """The function. It knows where it was meant to run."""
+    """The function, with the mode in which it must run."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
 
     def open(self, context: Any) -> None:  # noqa: ARG002 - PyFlink calls it so
-        """Refuse to run elsewhere: where PyFlink cannot have thread mode, it falls back to processes in silence."""
+        """Refuse another mode: if PyFlink cannot use thread mode, it silently falls back to processes."""
         inside_java = "pemja" in sys.modules
         if inside_java != (self.mode == "thread"):
             raise RuntimeError(f"asked for {self.mode} mode, but process {os.getpid()} is of the other")
 
     def eval(self, amount: float) -> float:
-        """The work."""
+        """Compute the work."""
         return min(1.0, math.log1p(amount) / 10)
 
 
 def options(given: dict[str, str], prefix: str) -> str:
-    """The arguments below a prefix as options of a table."""
+    """Return the arguments below a prefix as options of a table."""
     wanted = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
     return "".join(f", 'properties.{key}' = '{value}'" for key, value in wanted.items())
 
 
 def keep_to_loopback(jvm: Any) -> None:
-    """Have whatever binds to every address in that JVM bind to loopback instead.
+    """Make sockets of that JVM that would bind to every address bind to loopback.
 
     In process mode Beam, which PyFlink talks to its Python processes with, opens a dozen ports on every address of the
     machine, and has no setting for it. What "every address" is, Java keeps in one field.
@@ -59,17 +59,17 @@ def keep_to_loopback(jvm: Any) -> None:
 
 
 def below(root: int) -> list[int]:
-    """The processes below one, as the system knows them now."""
+    """Return the descendants of a process."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout  # noqa: S607
     pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found = [root]
-    for parent in found:
-        found += [process for process, its_parent in pairs if its_parent == parent]
-    return found[1:]
+    tree = [root]
+    for parent in tree:
+        tree += [process for process, its_parent in pairs if its_parent == parent]
+    return tree[1:]
 
 
 def end(java: int) -> None:
-    """End the JVM and its Python processes, and wait for them: the next lane is to have the machine for itself."""
+    """End the JVM and its Python processes and wait for them, so that the next lane has the machine to itself."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workers = below(java)
     deadline = time.monotonic() + 6

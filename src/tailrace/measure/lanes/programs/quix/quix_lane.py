@@ -1,4 +1,4 @@
-"""The works of a benchmark on Quix Streams. Runs in an environment of its own, where there is no Tailrace.
+"""The works of a benchmark on Quix Streams. Runs in its own environment, without Tailrace.
 
 Arguments are ``key=value``, by the names of the application's parameters; see ``settings`` of the lane.
 """
@@ -21,18 +21,18 @@ Row = dict[str, Any]
 
 
 def doubled(row: Row) -> Row:
-    """The stateless work."""
+    """Compute the stateless work."""
     return {"id": row["id"], "sent_ns": row["sent_ns"], "key": row["key"], "doubled": row["amount"] * 2}
 
 
 def scored(row: Row) -> Row:
-    """The work that is a Python function anywhere."""
+    """Compute the work ``python``."""
     score = min(1.0, math.log1p(row["amount"]) / 10)
     return {"id": row["id"], "sent_ns": row["sent_ns"], "key": row["key"], "score": score}
 
 
 def added(row: Row, state: State) -> Row:
-    """The keyed work."""
+    """Compute the keyed aggregate."""
     count, total = state.get("totals", (0, 0.0))
     count, total = count + 1, total + row["amount"]
     state.set("totals", (count, total))
@@ -40,7 +40,7 @@ def added(row: Row, state: State) -> Row:
 
 
 def below(given: dict[str, str], prefix: str) -> dict[str, str]:
-    """The arguments below a prefix, without it."""
+    """Return the arguments below a prefix, without the prefix."""
     return {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
 
 
@@ -71,7 +71,7 @@ def run(given: dict[str, str], number: int) -> None:
 
 
 def watch(other: "subprocess.Popen[bytes]") -> None:
-    """End this process when another of the application has ended: half an application would pass for a slow one."""
+    """End this process when another one of the application ends: an incomplete application would look slow."""
     other.wait()
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -81,7 +81,7 @@ def main() -> int:
     given = dict(argument.split("=", 1) for argument in sys.argv[1:])
     number = int(given.get("number", "0"))
     if number:
-        # The first process is killed where it does not end in time; the others are to end with it.
+        # If the first process does not end in time, it is killed; the others must end with it.
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         run(given, number)

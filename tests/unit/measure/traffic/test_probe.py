@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace.measure.traffic import probe_worker
-from tailrace.measure.traffic.probe import origin_number, take_arrivals
-from tailrace.measure.traffic.probe_worker import _Reader
+from tailrace.measure.traffic import probe
+from tailrace.measure.traffic.probe import _Reader, origin_number, take_arrivals
 
 from .fakes import FakeOrders
 
@@ -67,8 +66,8 @@ class FakeConsumer:
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(probe_worker, "Consumer", FakeConsumer)
-    monkeypatch.setattr(probe_worker, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(probe, "Consumer", FakeConsumer)
+    monkeypatch.setattr(probe, "_REPORT_EVERY_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -110,7 +109,7 @@ def hand_over(first: int, end: int, *, timeout_s: float = 20.0, settle_s: float 
 FIELDS = ["id", "sent_ns"]
 
 
-def test_it_reads_every_partition_from_its_first_record_and_commits_nothing() -> None:
+def test_every_partition_is_read_from_its_start_without_commits() -> None:
     run, _ = reader(partitions=3, fields=FIELDS)
     consumer = consumer_of(run)
     assert [(place.topic, place.partition, place.offset) for place in consumer.assigned] == [
@@ -120,7 +119,7 @@ def test_it_reads_every_partition_from_its_first_record_and_commits_nothing() ->
     assert consumer.config["bootstrap.servers"] == "b:1"
 
 
-def test_everything_that_came_is_handed_over_as_soon_as_the_wanted_records_are_there() -> None:
+def test_arrivals_are_returned_once_all_wanted_records_are_there() -> None:
     messages = [FakeMessage(error=EOF), *(record(number) for number in (-1, 0, 1, 1, 2))]
     run, orders = reader(*messages, fields=FIELDS, orders=[hand_over(0, 3)])
     run.run()
@@ -131,7 +130,7 @@ def test_everything_that_came_is_handed_over_as_soon_as_the_wanted_records_are_t
     assert sorted(seen.received_ns.tolist()) == seen.received_ns.tolist()
 
 
-def test_a_record_that_never_comes_is_waited_for_until_time_is_up() -> None:
+def test_a_missing_record_is_awaited_until_the_timeout() -> None:
     run, orders = reader(record(0), record(2), fields=FIELDS, orders=[hand_over(0, 3, timeout_s=0.05)])
     began = time.monotonic()
     run.run()
@@ -139,7 +138,7 @@ def test_a_record_that_never_comes_is_waited_for_until_time_is_up() -> None:
     assert take_arrivals(Path(orders.replies[-1]["finished"])).numbers.tolist() == [0, 2]
 
 
-def test_where_it_is_not_known_what_comes_out_silence_is_the_end() -> None:
+def test_with_unknown_records_the_wait_ends_after_silence() -> None:
     order = hand_over(0, 1_000, timeout_s=20.0, settle_s=0.05)
     run, orders = reader(record(7), record(9), fields=FIELDS, orders=[order])
     began = time.monotonic()
@@ -148,7 +147,7 @@ def test_where_it_is_not_known_what_comes_out_silence_is_the_end() -> None:
     assert take_arrivals(Path(orders.replies[-1]["finished"])).numbers.tolist() == [7, 9]
 
 
-def test_it_is_ready_once_it_has_read_every_partition_to_its_end() -> None:
+def test_the_probe_is_ready_at_the_end_of_every_partition() -> None:
     run, _ = reader(partitions=2, fields=FIELDS)
     run._take(FakeMessage(error=EOF, partition=0), 100)  # type: ignore[arg-type]
     assert run._snapshot()["ready"] is False
@@ -158,14 +157,14 @@ def test_it_is_ready_once_it_has_read_every_partition_to_its_end() -> None:
     assert run.ready_ns == 200, "the first time counts"
 
 
-def test_another_error_is_neither_a_record_nor_an_end() -> None:
+def test_other_errors_are_ignored() -> None:
     run, _ = reader(fields=FIELDS)
     run._take(FakeMessage(error=KafkaError._TRANSPORT), 100)  # type: ignore[arg-type]
     assert run.ready_ns is None
     assert len(run.numbers) == 0
 
 
-def test_a_snapshot_is_about_what_came_since_the_one_before() -> None:
+def test_a_snapshot_covers_the_arrivals_since_the_last_one() -> None:
     run, _ = reader(fields=FIELDS)
     for number in range(100):
         run._take(record(number, 0), (number + 1) * 1_000_000)  # type: ignore[arg-type]
@@ -177,7 +176,7 @@ def test_a_snapshot_is_about_what_came_since_the_one_before() -> None:
     assert (second["arrived"], second["recent"], second["p50_ms"]) == (101, 1, None)
 
 
-def test_a_result_is_traced_to_its_source_record_by_its_headers() -> None:
+def test_a_result_is_identified_by_its_lineage_headers() -> None:
     headers = {"tailrace.partition": b"3", "tailrace.offset": b"4711", "tailrace.event_time": b"1763200000123"}
     run, _ = reader()
     run._take(FakeMessage(b"anything", headers=headers), 5)  # type: ignore[arg-type]
@@ -185,7 +184,7 @@ def test_a_result_is_traced_to_its_source_record_by_its_headers() -> None:
     assert run.sent[0] == 1_763_200_000_123_000_000
 
 
-def test_without_an_engine_the_loads_own_record_is_known_by_its_own_place() -> None:
+def test_without_an_engine_a_record_is_identified_by_its_offset() -> None:
     stamps = {"bench.id": b"8", "bench.sent_ns": b"1763200000000000001"}
     run, _ = reader(partitions=3)
     run._take(FakeMessage(b"anything", partition=2, offset=17, headers=stamps), 5)  # type: ignore[arg-type]
@@ -196,13 +195,13 @@ def test_without_an_engine_the_loads_own_record_is_known_by_its_own_place() -> N
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"tailrace.partition": b"3"}])
-def test_a_result_without_lineage_counts_as_nobodys(headers: dict[str, bytes] | None) -> None:
+def test_a_result_without_lineage_is_unidentified(headers: dict[str, bytes] | None) -> None:
     run, _ = reader()
     run._take(FakeMessage(b"anything", headers=headers), 5)  # type: ignore[arg-type]
     assert (run.numbers[0], run.sent[0]) == (-1, 0)
 
 
-def test_it_ends_when_its_owner_lets_go_and_leaves_no_file(tmp_path: Path) -> None:
+def test_the_probe_ends_with_its_owner_and_leaves_no_file(tmp_path: Path) -> None:
     run, orders = reader(fields=FIELDS)
     orders.released.set()
     run.run()

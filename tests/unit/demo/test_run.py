@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.demo import lanes
+from tailrace.demo import run as module
 from tailrace.demo.fraud import pipeline
-from tailrace.demo.lanes import floor_lane, payments_plan, pipeline_lane
+from tailrace.demo.run import floor_lane, payments_plan, pipeline_lane
 from tailrace.errors import MeasurementFailed, QueryFailed
 from tailrace.measure.measurement import Measurement, Moment, NoEngine, Plan
 from tailrace.measure.traffic.probe import ByFields
@@ -31,9 +31,9 @@ class Scene:
         self.engine: Any = None
         self.started: Any = None
         self.stopped = False
-        monkeypatch.setattr(lanes, "create_topic", lambda _client, name, _partitions: self.topics.append(name))
-        monkeypatch.setattr(lanes, "measure", self._measure)
-        monkeypatch.setattr(lanes, "start_query", self._start)
+        monkeypatch.setattr(module, "create_topic", lambda _client, name, _partitions: self.topics.append(name))
+        monkeypatch.setattr(module, "measure", self._measure)
+        monkeypatch.setattr(module, "start_query", self._start)
 
     def _measure(
         self, _plans: list[Plan], _client: Any, topics: tuple[str, str], engine: Any, _show: Any
@@ -65,7 +65,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(monkeypatch)
 
 
-def test_the_plan_sends_payments_that_are_known_by_their_fields() -> None:
+def test_the_plan_sends_payments_identified_by_fields() -> None:
     assert (PLAN.flow.records, PLAN.flow.rate_per_s, PLAN.seconds, PLAN.warmup_s) == (Payments(), 2000.0, 30.0, 25.0)
     assert PLAN.known_by == ByFields("payment_id", "sent_ns")
     assert PLAN.flow.burst > 0
@@ -78,7 +78,7 @@ def test_the_floor_is_one_topic_without_an_engine(scene: Scene) -> None:
     assert (result.samples, result.lost, result.duplicated, result.p50_ms) == (RECORDS, 0, 0, 1.0)
 
 
-def test_a_pipelines_lane_has_topics_of_its_own(scene: Scene) -> None:
+def test_a_pipelines_lane_has_its_own_topics(scene: Scene) -> None:
     shown: list[Moment] = []
     pipeline_lane(PLAN, {}, ("realtime", 2), pipeline, RunOptions(Mode.REALTIME), shown.append)
     assert scene.topics == ["payments-realtime", "decisions-realtime"] == list(scene.measured)
@@ -89,14 +89,14 @@ def test_a_pipelines_lane_has_topics_of_its_own(scene: Scene) -> None:
     assert scene.stopped
 
 
-def test_a_query_that_failed_ends_the_lane(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_query_ends_the_lane(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeQuery, "is_active", False)
     with pytest.raises(QueryFailed):
         pipeline_lane(PLAN, {}, ("realtime", 2), pipeline, RunOptions(Mode.REALTIME), lambda _: None)
     assert scene.stopped
 
 
-def test_losses_and_repetitions_are_counted_in_the_window(scene: Scene) -> None:
+def test_lost_and_repeated_records_are_counted_in_the_window(scene: Scene) -> None:
     scene.seen = measurement(arrivals_of([-1, *range(2, RECORDS), 5, 5, 6]))
     result = floor_lane(PLAN, {}, 2, lambda _: None)
     assert (result.samples, result.lost, result.duplicated) == (RECORDS - 2, 2, 3)
@@ -109,7 +109,7 @@ def test_losses_and_repetitions_are_counted_in_the_window(scene: Scene) -> None:
         ({"late_ms_p99": 1500.0}, "the load generator fell behind its plan by 1500 ms"),
     ],
 )
-def test_figures_that_would_be_about_the_load_are_not_given(scene: Scene, changed: dict[str, Any], what: str) -> None:
+def test_a_failed_or_late_load_is_an_error(scene: Scene, changed: dict[str, Any], what: str) -> None:
     scene.seen = measurement(load=load_report(**changed))
     with pytest.raises(MeasurementFailed) as failed:
         floor_lane(PLAN, {}, 2, lambda _: None)

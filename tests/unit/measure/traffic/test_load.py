@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tailrace.measure.schedule import NS_PER_S, ConstantRate
-from tailrace.measure.traffic import load_worker
-from tailrace.measure.traffic.load_worker import _Sender
+from tailrace.measure.traffic import load
+from tailrace.measure.traffic.load import _Sender
 from tailrace.measure.traffic.records import Events, as_settings
 
 from .fakes import FakeOrders
@@ -51,7 +51,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_worker, "Producer", FakeProducer)
+    monkeypatch.setattr(load, "Producer", FakeProducer)
 
 
 def sender(
@@ -91,7 +91,7 @@ def order(run: _Sender, first_s: float, end_s: float) -> None:
     run.orders.orders.append({"first_ns": start + round(first_s * NS_PER_S), "end_ns": start + round(end_s * NS_PER_S)})
 
 
-def test_every_record_of_the_plan_is_sent_once_in_order_and_never_before_it_is_due() -> None:
+def test_every_record_is_sent_once_in_order_and_not_early() -> None:
     run, producer = sender()
     report = run.run()
     assert report["sent"] == 100
@@ -101,14 +101,14 @@ def test_every_record_of_the_plan_is_sent_once_in_order_and_never_before_it_is_d
     assert min(run.late_ns) >= 0
 
 
-def test_a_later_load_of_a_topic_goes_on_counting() -> None:
+def test_a_later_load_continues_the_numbers() -> None:
     run, producer = sender(seconds=0.002, first_number=500)
     run.run()
     assert [record["id"] for record in producer.sent] == [500, 501, 502, 503]
     assert [record["sent_ns"] for record in producer.sent] == [run.plan.due_ns(number) for number in range(4)]
 
 
-def test_a_record_carries_its_intended_time_as_its_timestamp_and_where_asked_in_headers() -> None:
+def test_a_record_has_its_intended_send_time() -> None:
     plain, bare = sender(seconds=0.002)
     plain.run()
     run, producer = sender(seconds=0.002, stamped=True)
@@ -120,7 +120,7 @@ def test_a_record_carries_its_intended_time_as_its_timestamp_and_where_asked_in_
         assert record["at"].decode() == record["key"]
 
 
-def test_a_burst_comes_first_is_numbered_below_zero_and_is_meant_before_the_plan() -> None:
+def test_a_burst_comes_first_with_negative_numbers() -> None:
     """Also where the process was slow to start, as in this test: the plan began long ago."""
     run, producer = sender(start_ns=time.monotonic_ns() - NS_PER_S, seconds=0.01, burst=50)
     run.run()
@@ -130,7 +130,7 @@ def test_a_burst_comes_first_is_numbered_below_zero_and_is_meant_before_the_plan
     assert times == sorted(times), "the newest record of a key is that with the greatest number and time"
 
 
-def test_the_end_and_the_measured_part_are_told_while_it_runs() -> None:
+def test_the_window_is_set_while_the_load_runs() -> None:
     run, producer = sender(seconds=3600)
     order(run, 0.02, 0.05)
     report = run.run()
@@ -139,7 +139,7 @@ def test_the_end_and_the_measured_part_are_told_while_it_runs() -> None:
     assert report["took_s"] == (run.sent_ns[99] - run.sent_ns[40]) / 1e9
 
 
-def test_a_stall_makes_every_record_late_that_was_due_in_it() -> None:
+def test_a_stall_delays_every_record_due_in_it() -> None:
     run, producer = sender()
     producer.stall_at = (20, 0.03)
     order(run, 0.0, 0.05)
@@ -151,7 +151,7 @@ def test_a_stall_makes_every_record_late_that_was_due_in_it() -> None:
     )
 
 
-def test_a_full_queue_is_waited_for_and_nothing_is_skipped() -> None:
+def test_a_full_queue_delays_records_without_skipping_any() -> None:
     run, producer = sender(seconds=0.01)
     producer.full_for = 7
     assert run.run()["sent"] == 20
@@ -159,14 +159,14 @@ def test_a_full_queue_is_waited_for_and_nothing_is_skipped() -> None:
     assert [record["id"] for record in producer.sent] == list(range(20))
 
 
-def test_records_that_the_broker_refused_or_never_took_are_counted() -> None:
+def test_refused_and_undelivered_records_are_counted() -> None:
     run, producer = sender(seconds=0.01)
     producer.refused = {3, 4, 11}
     producer.left_over = 2
     assert run.run()["failed"] == 5
 
 
-def test_without_a_measured_record_there_is_nothing_to_say_about_lateness() -> None:
+def test_no_lateness_without_measured_records() -> None:
     run, _ = sender(seconds=0.01)
     run.first = 20
     assert run.run() == {
@@ -180,7 +180,7 @@ def test_without_a_measured_record_there_is_nothing_to_say_about_lateness() -> N
     }
 
 
-def test_lateness_is_told_by_percentiles_of_the_measured_part_alone() -> None:
+def test_lateness_covers_only_the_measured_records() -> None:
     run, _ = sender()
     run.plan = ConstantRate(0, 1000.0)
     run.first = 1000
@@ -196,14 +196,14 @@ def test_lateness_is_told_by_percentiles_of_the_measured_part_alone() -> None:
     }
 
 
-def test_it_ends_when_its_owner_lets_go() -> None:
+def test_the_load_ends_with_its_owner() -> None:
     run, producer = sender(seconds=3600)
     run.orders.released.set()
     assert run.run()["sent"] == 0
     assert producer.sent == []
 
 
-def test_the_users_client_settings_come_on_top_of_those_of_every_load() -> None:
+def test_the_users_client_settings_override_the_defaults() -> None:
     _, producer = sender(client={"bootstrap.servers": "b:1", "linger.ms": 5})
     assert producer.config["bootstrap.servers"] == "b:1"
     assert producer.config["linger.ms"] == 5
