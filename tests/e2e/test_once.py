@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from conftest import Kafka
 
 import tailrace as tr
-from tailrace.errors import CheckpointOutgrown, OptionRefused
+from tailrace.errors import CheckpointOutgrown
 from tailrace.testing import Record
 from tailrace.testing.bench import shared_bench
 
@@ -146,11 +146,16 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
     assert len(kafka.receive_count(f"{name}-out", 10)) == 10
 
 
-def test_a_writer_cannot_run_once_in_real_time(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
-    stream = spark.readStream.format("rate").load()
-    writer = stream.selectExpr("cast(value as string) as value").writeStream.format("kafka").queryName("q")
-    with pytest.raises(OptionRefused, match="cannot run once in real time"):
-        tr.start(writer, "realtime", checkpoint=tmp_path, once=True)
+def test_a_writer_runs_once(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    source, sink = kafka.topic("in"), kafka.topic("out")
+    kafka.send_to_every_partition(source, [{"id": n} for n in range(20)])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    stream = spark.readStream.format("kafka").options(**options, subscribe=source, startingOffsets="earliest").load()
+    writer = stream.select("value").writeStream.format("kafka").options(**options, topic=sink).queryName("copy")
+    assert tr.run(writer, mode, checkpoint=tmp_path / "c", once=True).batches >= 1
+    kafka.send_to_every_partition(source, [{"id": n} for n in range(20, 30)])
+    tr.run(writer, mode, checkpoint=tmp_path / "c", once=True)
+    assert sorted(row["id"] for _, row in kafka.receive_count(sink, 30)) == list(range(30))
 
 
 def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_told(mode: str, tmp_path: Path) -> None:

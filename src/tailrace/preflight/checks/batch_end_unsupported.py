@@ -6,7 +6,7 @@ Problem:
     topics: a stop discards the work since the last checkpoint, and the next start processes those records again.
 
 Do this instead:
-    Use the versions of the lock file: ``tailrace doctor`` shows them. In micro-batch a bounded run needs no such source.
+    Use the versions that ``tailrace doctor`` shows. A bounded run can also use micro-batch.
 """
 
 from collections.abc import Iterator
