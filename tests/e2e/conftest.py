@@ -3,8 +3,10 @@
 import json
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,19 @@ def kafka(broker: Broker) -> Kafka:
 @pytest.fixture(params=["microbatch", "realtime"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@contextmanager
+def suspended(broker: Broker) -> Iterator[None]:
+    """The broker keeps its connections and answers nothing."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(int(child), signal.SIGCONT)
 
 
 def marked_processes(mark: str) -> dict[int, str]:
