@@ -2,6 +2,7 @@ package org.apache.spark.sql.kafka010.tailrace
 
 import java.{util => ju}
 
+import org.apache.kafka.clients.consumer.ConsumerConfig
 import org.apache.kafka.common.TopicPartition
 
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
@@ -17,8 +18,9 @@ import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaSourceOffse
  *
  * @param control the control of the query's run; None if the stream is only planned
  * @param bounded whether a real-time query reads only what is in the topics when it starts
+ * @param tasks the most tasks of a real-time query that read the stream; more partitions share them
  */
-class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl], bounded: Boolean)
+class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl], bounded: Boolean, tasks: Int)
     extends MicroBatchStream
     with SupportsRealTimeMode
     with SupportsTriggerAvailableNow
@@ -46,31 +48,43 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
 
   /** Plan a batch in real time. */
   override def planInputPartitions(start: Offset): Array[InputPartition] = {
-    val tasks = inner.planInputPartitions(start).map {
-      case partition: KafkaBatchInputPartition => realTimePartition(partition)
+    val partitions = inner.planInputPartitions(start).map {
+      case partition: KafkaBatchInputPartition => partition
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
-    control.foreach(_.planned(tasks.length))
-    tasks.asInstanceOf[Array[InputPartition]]
+    val planned = share(partitions).map(realTimePartition)
+    control.foreach(_.planned(planned.length))
+    planned.asInstanceOf[Array[InputPartition]]
   }
 
-  private def realTimePartition(partition: KafkaBatchInputPartition): RealTimePartition = {
-    val topicPartition = partition.offsetRange.topicPartition
-    val from = partition.offsetRange.fromOffset
-    // A bounded run reads nothing from a partition that was added after its start.
-    val until = bound.map(_.getOrElse(topicPartition, from)).getOrElse(Long.MaxValue)
+  /** Divide partitions among the tasks, in turn and in a fixed order. */
+  private def share(partitions: Array[KafkaBatchInputPartition]): Array[Array[KafkaBatchInputPartition]] = {
+    val sorted = partitions.sortBy { each =>
+      val topicPartition = each.offsetRange.topicPartition
+      (topicPartition.topic, topicPartition.partition)
+    }
+    val count = math.min(tasks, sorted.length)
+    Array.tabulate(count)(task => Array.range(task, sorted.length, count).map(sorted))
+  }
+
+  private def realTimePartition(partitions: Array[KafkaBatchInputPartition]): RealTimePartition = {
+    val ranges = partitions.map { partition =>
+      val topicPartition = partition.offsetRange.topicPartition
+      val from = partition.offsetRange.fromOffset
+      // A bounded run reads nothing from a partition that was added after its start.
+      RealTimeRange(topicPartition, from, bound.map(_.getOrElse(topicPartition, from)).getOrElse(Long.MaxValue))
+    }
+    val options = partitions.head
     RealTimePartition(
-      topicPartition,
-      from,
-      until,
-      partition.executorKafkaParams,
-      partition.failOnDataLoss,
-      partition.includeHeaders,
+      ranges.toSeq,
+      if (ranges.length > 1) ControlledStream.forSharing(options.executorKafkaParams) else options.executorKafkaParams,
+      options.failOnDataLoss,
+      options.includeHeaders,
       control.map(_.run).getOrElse(""))
   }
 
   override def mergeOffsets(offsets: Array[PartitionOffset]): Offset = {
-    val positions = offsets.collect { case RealTimeOffset(topicPartition, position) => topicPartition -> position }.toMap
+    val positions = offsets.collect { case RealTimeOffset(positions) => positions }.flatten.toMap
     val merged = inner.mergeOffsets(positions.map { case (topicPartition, position) =>
       KafkaSourcePartitionOffset(topicPartition, position): PartitionOffset
     }.toArray)
@@ -103,6 +117,21 @@ object ControlledStream {
 
   /** What the connector's stream offers. */
   type Kafka = MicroBatchStream with SupportsRealTimeMode with SupportsTriggerAvailableNow with ReportsSourceMetrics
+
+  /**
+   * Kafka's consumer asks a broker for the partitions of which it holds no records, and waits for the reply before it asks
+   * again. So one poll must return all that was fetched, or a partition with a backlog would wait for records of the others.
+   * And one fetch must be small, or the others would wait for the backlog.
+   */
+  private val SharingDefaults = Map[String, Object](
+    ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG -> Integer.valueOf(64 << 10),
+    ConsumerConfig.MAX_POLL_RECORDS_CONFIG -> Integer.valueOf(Int.MaxValue))
+
+  private def forSharing(configuration: ju.Map[String, Object]): ju.Map[String, Object] = {
+    val all = new ju.HashMap[String, Object](configuration)
+    SharingDefaults.foreach { case (key, value) => all.putIfAbsent(key, value) }
+    all
+  }
 }
 
 /** Reads real-time partitions with Tailrace's reader and all others with the connector's. */
@@ -116,17 +145,17 @@ class ControlledReaderFactory(inner: PartitionReaderFactory) extends PartitionRe
 /**
  * What one task of a real-time batch reads.
  *
- * @param until where to end even if the batch does not
  * @param run the run of the query
  */
 case class RealTimePartition(
-    topicPartition: TopicPartition,
-    from: Long,
-    until: Long,
+    ranges: Seq[RealTimeRange],
     consumer: ju.Map[String, Object],
     failOnDataLoss: Boolean,
     includeHeaders: Boolean,
     run: String) extends InputPartition
 
-/** Where a real-time task has ended: the offset of the next record. */
-case class RealTimeOffset(topicPartition: TopicPartition, position: Long) extends PartitionOffset
+/** The records of a partition from an offset on; `until` is where to end even if the batch does not. */
+case class RealTimeRange(topicPartition: TopicPartition, from: Long, until: Long)
+
+/** Where a real-time task has ended: the offset of the next record of each partition. */
+case class RealTimeOffset(positions: Map[TopicPartition, Long]) extends PartitionOffset

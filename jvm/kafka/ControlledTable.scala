@@ -16,8 +16,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Spark reads equal relations with one stream, so two wrappers of one table must be equal.
  *
  * @param bounded whether a real-time query reads only what is in the topics when it starts
+ * @param tasks the most tasks of a real-time query that read the table; more partitions share them
  */
-case class ControlledTable(inner: Table with SupportsRead, bounded: Boolean) extends Table with SupportsRead {
+case class ControlledTable(inner: Table with SupportsRead, bounded: Boolean, tasks: Int) extends Table with SupportsRead {
   override def name(): String = inner.name()
   override def columns(): Array[Column] = inner.columns()
   override def partitioning(): Array[Transform] = inner.partitioning()
@@ -26,12 +27,12 @@ case class ControlledTable(inner: Table with SupportsRead, bounded: Boolean) ext
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val scan = inner.newScanBuilder(options)
-    () => new ControlledScan(scan.build(), bounded)
+    () => new ControlledScan(scan.build(), bounded, tasks)
   }
 }
 
 /** The connector's scan, except that its micro-batch stream is controlled. */
-class ControlledScan(inner: Scan, bounded: Boolean) extends Scan {
+class ControlledScan(inner: Scan, bounded: Boolean, tasks: Int) extends Scan {
   override def readSchema(): StructType = inner.readSchema()
   override def description(): String = inner.description()
   override def columnarSupportMode(): Scan.ColumnarSupportMode = inner.columnarSupportMode()
@@ -42,7 +43,7 @@ class ControlledScan(inner: Scan, bounded: Boolean) extends Scan {
 
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
     inner.toMicroBatchStream(checkpoint) match {
-      case kafka: ControlledStream.Kafka => new ControlledStream(kafka, RunControl.current(), bounded)
+      case kafka: ControlledStream.Kafka => new ControlledStream(kafka, RunControl.current(), bounded, tasks)
       case other => throw new IllegalStateException(s"not a stream of the Kafka connector: ${other.getClass.getName}")
     }
 }

@@ -23,7 +23,8 @@ object KafkaTasks {
   }
 
   /** Return the topic partitions that tasks read, in task order; empty for a source other than Kafka. */
-  def partitionsOf(tasks: Seq[InputPartition]): Seq[String] = tasks.collect { case partition: KafkaBatchInputPartition =>
-    partition.offsetRange.topicPartition.toString
+  def partitionsOf(tasks: Seq[InputPartition]): Seq[String] = tasks.collect {
+    case partition: KafkaBatchInputPartition => partition.offsetRange.topicPartition.toString
+    case task: RealTimePartition => task.ranges.map(_.topicPartition).mkString(", ")
   }
 }

@@ -29,10 +29,10 @@ private[tailrace] final class PooledConsumer private (key: PooledConsumer.Key) {
     KafkaConfigUpdater("executor", key.configuration.asScala.toMap).setAuthenticationConfigIfNeeded(tokens).build()
 
   val consumer: KafkaConsumer[Array[Byte], Array[Byte]] = new KafkaConsumer(configuration)
-  consumer.assign(ju.List.of(key.topicPartition))
+  consumer.assign(key.topicPartitions.asJava)
 
-  /** The offset of the next record that it returns, or [[PooledConsumer.Unknown]]. */
-  var position: Long = Unknown
+  /** The offset of the next record that it returns from each partition, as far as that is known. */
+  var positions: Map[TopicPartition, Long] = Map.empty
 
   private def hasOldToken: Boolean = KafkaTokenUtil.needTokenUpdate(configuration, tokens)
 
@@ -50,19 +50,17 @@ private[tailrace] final class PooledConsumer private (key: PooledConsumer.Key) {
 }
 
 private[tailrace] object PooledConsumer {
-  val Unknown: Long = -1L
-
   private val IdleTimeout = Duration.ofMinutes(5)
   private val EvictionInterval = Duration.ofMinutes(1)
 
   /** Equal for the batches of one query: the connector gives every query a consumer group of its own. */
-  private final class Key(val topicPartition: TopicPartition, val configuration: ju.Map[String, Object]) {
+  private final class Key(val topicPartitions: Set[TopicPartition], val configuration: ju.Map[String, Object]) {
     private val group = configuration.get(GROUP_ID_CONFIG)
 
-    override def hashCode: Int = ju.Objects.hash(topicPartition, group)
+    override def hashCode: Int = ju.Objects.hash(topicPartitions, group)
 
     override def equals(other: Any): Boolean = other match {
-      case key: Key => key.topicPartition == topicPartition && key.group == group
+      case key: Key => key.topicPartitions == topicPartitions && key.group == group
       case _ => false
     }
   }
@@ -86,6 +84,6 @@ private[tailrace] object PooledConsumer {
     new GenericKeyedObjectPool(Factory, settings)
   }
 
-  def acquire(configuration: ju.Map[String, Object], topicPartition: TopicPartition): PooledConsumer =
-    pool.borrowObject(new Key(topicPartition, configuration))
+  def acquire(configuration: ju.Map[String, Object], topicPartitions: Set[TopicPartition]): PooledConsumer =
+    pool.borrowObject(new Key(topicPartitions, configuration))
 }

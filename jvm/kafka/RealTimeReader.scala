@@ -4,7 +4,10 @@ import java.{lang => jl, util => ju}
 import java.time.Duration
 import java.util.concurrent.locks.ReentrantLock
 
-import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer, OffsetOutOfRangeException}
+import scala.jdk.CollectionConverters._
+
+import org.apache.kafka.clients.consumer.{ConsumerRecord, ConsumerRecords, KafkaConsumer, OffsetOutOfRangeException}
+import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors.WakeupException
 
 import org.apache.spark.TaskContext
@@ -18,29 +21,40 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.kafka010.KafkaRecordToRowConverter
 
 /**
- * Reads a partition until the batch's time is up, the end of the batch is requested, or the partition's bound is reached.
+ * Reads the partitions of a task until the batch's time is up, the end of the batch is requested, or all bounds are reached.
  *
- * It waits for records in Kafka's own poll, which a request ends at once, so that an idle partition costs nothing.
+ * It waits for records in Kafka's own poll, which a request ends at once, so that idle partitions cost nothing. Of the
+ * partitions in one poll, those with few records come first: a backlog on one must not delay the others.
  */
-private[tailrace] final class RealTimeReader(partition: RealTimePartition)
+private[tailrace] final class RealTimeReader(task: RealTimePartition)
     extends SupportsRealTimeRead[InternalRow]
     with Logging {
   import RealTimeReader._
 
-  val run: String = partition.run
+  val run: String = task.run
   val batch: Long = Option(TaskContext.get().getLocalProperty(MicroBatchExecution.BATCH_ID_KEY)).map(_.toLong).getOrElse(0L)
 
-  private val pooled = PooledConsumer.acquire(partition.consumer, partition.topicPartition)
-  private val consumer: KafkaConsumer[Array[Byte], Array[Byte]] = pooled.consumer
-  private val toRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(partition.includeHeaders)
-  private var records: ju.Iterator[Record] = ju.Collections.emptyIterator()
-  private var row: UnsafeRow = _
-  private var nextOffset = partition.from
+  private val partitions: Array[TopicPartition] = task.ranges.map(_.topicPartition).toArray
+  private val until: Array[Long] = task.ranges.map(_.until).toArray
 
-  /** The consumer's position after the fetched records. */
-  private var fetchedTo = partition.from
+  /** The offset of the next record of each partition; a row has been passed on before it advances. */
+  private val nextOffsets: Array[Long] = task.ranges.map(_.from).toArray
+
+  /** The consumer's position in each partition, after the fetched records. */
+  private val fetchedTo: Array[Long] = nextOffsets.clone()
+  private val pooled = PooledConsumer.acquire(task.consumer, partitions.toSet)
+  private val consumer: KafkaConsumer[Array[Byte], Array[Byte]] = pooled.consumer
+  private val toRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(task.includeHeaders)
+
+  /** The fetched records by partition, and the partition of those that are being read. */
+  private var fetched: Iterator[(Int, ju.Iterator[Record])] = Iterator.empty
+  private var records: ju.Iterator[Record] = ju.Collections.emptyIterator()
+  private var at = 0
+  private var row: UnsafeRow = _
   private var isHealthy = true
   private var isPositioned = false
+  private val isBounded = until.exists(_ < Long.MaxValue)
+  private val paused = new ju.ArrayList[TopicPartition]
   private var outOfRange = 0L
   private var losses = 0L
 
@@ -51,9 +65,12 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
   @volatile private var isEnded = false
 
   /** Where to end at the earliest: an attempt of this task that failed had read to here. */
-  private val readTo =
-    try OpenReaders.open(this, ReaderOpened(run, batch, partition.topicPartition, TaskContext.get().attemptNumber() > 0))
-    catch {
+  private val readTo: Array[Long] =
+    try {
+      val reached = OpenReaders.open(
+        this, ReaderOpened(run, batch, partitions.toSeq, TaskContext.get().attemptNumber() > 0))
+      partitions.map(reached.getOrElse(_, 0L))
+    } catch {
       case failed: Throwable =>
         pooled.discard()
         throw failed
@@ -70,17 +87,21 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
 
   override def nextWithTimeout(startMs: jl.Long, timeoutMs: jl.Long): RecordStatus = {
     var deadline = 0L // a record that has been fetched needs none
-    while (!(isEnded && nextOffset >= readTo) && nextOffset < partition.until) {
+    while (!isDone) {
       if (records.hasNext) {
         val record = records.next()
-        if (record.offset >= partition.until) {
-          nextOffset = partition.until
-        } else {
+        if (record.offset < limit(at)) {
           // After the last record come those that no consumer sees, such as the end of a transaction.
-          nextOffset = if (records.hasNext) record.offset + 1 else fetchedTo
+          nextOffsets(at) = if (records.hasNext) record.offset + 1 else fetchedTo(at)
           row = toRow(record)
           return HasRecord
         }
+        records = ju.Collections.emptyIterator()
+        if (!isEnded) nextOffsets(at) = until(at)
+      } else if (fetched.hasNext) {
+        val (partition, its) = fetched.next()
+        at = partition
+        records = its
       } else {
         if (deadline == 0L) deadline = System.nanoTime() + timeoutMs * 1000000L
         val leftMs = (deadline - System.nanoTime()) / 1000000L
@@ -91,46 +112,83 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
     NoRecord
   }
 
-  /** Wait for records; the position may also advance without any. */
+  private def isDone: Boolean =
+    if (isEnded) partitions.indices.forall(partition => nextOffsets(partition) >= readTo(partition))
+    else isBounded && partitions.indices.forall(partition => nextOffsets(partition) >= until(partition))
+
+  /** The offset from which the records of a partition belong to a later batch, or to none. */
+  private def limit(partition: Int): Long =
+    if (isEnded) math.min(until(partition), readTo(partition)) else until(partition)
+
+  /** Wait for records; positions may also advance without any. */
   private def poll(timeoutMs: Long): Unit = {
     isHealthy = false // until the consumer has returned normally
     try {
       seek()
+      pauseDone()
       if (beginPoll()) {
-        try {
-          val fetched = consumer.poll(Duration.ofMillis(timeoutMs)).iterator()
-          fetchedTo = positionAfterPoll()
-          records = fetched
-          if (!records.hasNext) nextOffset = fetchedTo
-        } catch { case _: WakeupException => locked { isAwakened = false } }
+        try take(consumer.poll(Duration.ofMillis(timeoutMs)))
+        catch { case _: WakeupException => locked { isAwakened = false } }
         finally endPoll()
       }
     } catch {
       case lost: OffsetOutOfRangeException =>
         outOfRange += 1
-        if (partition.failOnDataLoss) throw lost
+        if (task.failOnDataLoss) throw lost
         skipLost(lost)
     }
     isHealthy = true
   }
 
+  private def take(polled: ConsumerRecords[Array[Byte], Array[Byte]]): Unit = {
+    var partition = 0
+    while (partition < partitions.length) {
+      fetchedTo(partition) = positionAfterPoll(partitions(partition))
+      if (partitions.length == 1) {
+        fetched = Iterator.empty
+        at = 0
+        records = polled.iterator()
+        if (!records.hasNext) nextOffsets(0) = fetchedTo(0)
+      } else if (polled.records(partitions(partition)).isEmpty) {
+        nextOffsets(partition) = fetchedTo(partition)
+      }
+      partition += 1
+    }
+    if (partitions.length > 1) {
+      fetched = partitions.indices.map(each => each -> polled.records(partitions(each))).filterNot(_._2.isEmpty)
+        .sortBy(_._2.size).iterator.map { case (each, its) => each -> its.iterator() }
+    }
+  }
+
   /** The consumer's position. If it first has to ask a new leader, a wake-up may meet it; there is only one. */
-  private def positionAfterPoll(): Long =
-    try consumer.position(partition.topicPartition)
+  private def positionAfterPoll(partition: TopicPartition): Long =
+    try consumer.position(partition)
     catch {
       case _: WakeupException =>
         locked { isAwakened = false }
-        consumer.position(partition.topicPartition)
+        consumer.position(partition)
     }
 
   private def seek(): Unit = if (!isPositioned) {
-    if (pooled.position != nextOffset) consumer.seek(partition.topicPartition, nextOffset)
-    pooled.position = PooledConsumer.Unknown
+    partitions.indices.foreach { partition =>
+      if (!pooled.positions.get(partitions(partition)).contains(nextOffsets(partition))) {
+        consumer.seek(partitions(partition), nextOffsets(partition))
+      }
+    }
+    pooled.positions = Map.empty
     isPositioned = true
   }
 
+  /** Fetch nothing more from the partitions of a bounded run that have reached their bound. */
+  private def pauseDone(): Unit = if (isBounded && partitions.length > 1) {
+    partitions.indices.foreach { partition =>
+      if (nextOffsets(partition) >= until(partition) && !paused.contains(partitions(partition))) paused.add(partitions(partition))
+    }
+    consumer.pause(paused)
+  }
+
   private def beginPoll(): Boolean = locked {
-    isPolling = !isEnded || nextOffset < readTo
+    isPolling = !isEnded || !isDone
     isPolling
   }
 
@@ -152,24 +210,32 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
 
   /** Continue at the first record that is left, as `failOnDataLoss=false` asks for. */
   private def skipLost(lost: OffsetOutOfRangeException): Unit = {
-    val first: Long = consumer.beginningOffsets(ju.List.of(partition.topicPartition)).get(partition.topicPartition)
-    logWarning(s"Records of ${partition.topicPartition} from offset $nextOffset to $first are lost: ${lost.getMessage}")
-    losses += 1
-    nextOffset = first
-    consumer.seek(partition.topicPartition, first)
+    val firsts = consumer.beginningOffsets(lost.partitions())
+    firsts.asScala.foreach { case (topicPartition, first) =>
+      val partition = partitions.indexOf(topicPartition)
+      logWarning(s"Records of $topicPartition from offset ${nextOffsets(partition)} to $first are lost")
+      losses += 1
+      nextOffsets(partition) = first
+      consumer.seek(topicPartition, first)
+    }
   }
 
-  override def getOffset: PartitionOffset = RealTimeOffset(partition.topicPartition, nextOffset)
+  override def getOffset: PartitionOffset = RealTimeOffset(partitions.zip(nextOffsets).toMap)
 
   override def get(): InternalRow = row
 
   override def next(): Boolean = throw new UnsupportedOperationException("this reader is for real time")
 
   override def close(): Unit = {
-    OpenReaders.close(this, ReaderClosed(run, batch, partition.topicPartition, nextOffset))
-    // Fetched records that were not used are read again.
-    pooled.position = if (isPositioned && !records.hasNext) nextOffset else PooledConsumer.Unknown
-    if (isHealthy) pooled.release() else pooled.discard()
+    OpenReaders.close(this, ReaderClosed(run, batch, partitions.zip(nextOffsets).toMap))
+    if (isHealthy) {
+      // The next batch seeks only where it does not begin there: fetched records that were not used are fetched again.
+      pooled.positions = if (isPositioned) partitions.zip(fetchedTo).toMap else Map.empty
+      consumer.resume(paused)
+      pooled.release()
+    } else {
+      pooled.discard()
+    }
   }
 
   override def currentMetricsValues(): Array[CustomTaskMetric] =

@@ -16,7 +16,7 @@ private[tailrace] object OpenReaders {
   private val readers = ConcurrentHashMap.newKeySet[RealTimeReader]()
 
   /** Add a reader, and end it if its batch has been ended already; return how far it must read all the same. */
-  def open(reader: RealTimeReader, opened: ReaderOpened): Long = {
+  def open(reader: RealTimeReader, opened: ReaderOpened): Map[TopicPartition, Long] = {
     readers.add(reader) // before the question: a request in between finds it here
     val start = RunChannel.readerOpened(opened)
     if (start.isEnded) reader.end()
@@ -30,11 +30,11 @@ private[tailrace] object OpenReaders {
   }
 }
 
-private[tailrace] case class ReaderOpened(run: String, batch: Long, topicPartition: TopicPartition, isRetry: Boolean)
+private[tailrace] case class ReaderOpened(run: String, batch: Long, partitions: Seq[TopicPartition], isRetry: Boolean)
 
 /** The reply to a reader: whether its batch has been ended, and how far it must read even so. */
-private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Long)
-private[tailrace] case class ReaderClosed(run: String, batch: Long, topicPartition: TopicPartition, position: Long)
+private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPartition, Long])
+private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: Map[TopicPartition, Long])
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
 /** A report from an executor, which the driver can reach from then on. */
@@ -44,7 +44,7 @@ private[tailrace] case class FromExecutor(opened: ReaderOpened, executor: RpcEnd
 private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
   private val ExecutorName = "tailrace-readers"
-  private val NotEnded = ReaderStart(isEnded = false, readTo = 0L)
+  private val NotEnded = ReaderStart(isEnded = false, Map.empty)
 
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None

@@ -132,10 +132,8 @@ final class RunControl private (execution: StreamExecution) {
   private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = synchronized {
     executors ++= executor
     batches.get(opened.batch) match {
-      case Some(batch) =>
-        val reached = batch.opened(opened)
-        ReaderStart(opened.batch <= endedThrough, reached.getOrElse(0L))
-      case None => ReaderStart(opened.batch <= endedThrough, 0L)
+      case Some(batch) => ReaderStart(opened.batch <= endedThrough, batch.opened(opened))
+      case None => ReaderStart(opened.batch <= endedThrough, Map.empty)
     }
   }
 
@@ -171,17 +169,19 @@ object RunControl {
     var hasUnknownRetries = false
 
     /** Note a reader; return how far an earlier attempt of its task has read. */
-    def opened(reader: ReaderOpened): Option[Long] = {
+    def opened(reader: ReaderOpened): Map[TopicPartition, Long] = {
       open += 1
       if (open == planned) allOpenNs = System.nanoTime()
-      val before = reached.get(reader.topicPartition)
+      val before = reader.partitions.flatMap(each => reached.get(each).map(each -> _)).toMap
       if (reader.isRetry && before.isEmpty) hasUnknownRetries = true
       before
     }
 
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
-      reached(reader.topicPartition) = math.max(reader.position, reached.getOrElse(reader.topicPartition, 0L))
+      reader.positions.foreach { case (each, position) =>
+        reached(each) = math.max(position, reached.getOrElse(each, 0L))
+      }
     }
   }
 

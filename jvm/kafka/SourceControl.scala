@@ -1,5 +1,6 @@
 package org.apache.spark.sql.kafka010.tailrace
 
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.SPARK_VERSION
@@ -16,14 +17,19 @@ object SourceControl {
   private val SparkVersions = Seq("4.3.")
   private val ConnectorVersions = Seq("4.2.", "4.3.")
 
-  /** Return the same rows, read by streams whose batches can end on request. */
-  def control(frame: DataFrame, bounded: Boolean): DataFrame = {
+  /**
+   * Return the same rows, read by streams whose batches can end on request.
+   *
+   * @param tasks the most tasks for each source, in the order of the plan's leaves
+   */
+  def control(frame: DataFrame, bounded: Boolean, tasks: java.util.List[Integer]): DataFrame = {
     val rows = frame.asInstanceOf[Dataset[_]]
+    val left = tasks.asScala.iterator
     Dataset.ofRows(
       rows.sparkSession,
       rows.queryExecution.analyzed.transform {
         case relation @ StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) =>
-          relation.copy(table = ControlledTable(table, bounded))
+          relation.copy(table = ControlledTable(table, bounded, left.next()))
       })
   }
 
