@@ -40,7 +40,7 @@ from tailrace.toolchain import (
     ensure_engine,
     ensure_jars,
     ensure_java,
-    pyspark_jars_dir,
+    spark_home,
 )
 from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
@@ -364,8 +364,7 @@ def write_spark_archive(announce: Callable[[str], None]) -> None:
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:
     """Yield the settings in the user's ``spark-defaults.conf``, if it exists."""
-    spark_home = Path(os.environ.get("SPARK_HOME") or pyspark_jars_dir().parent)
-    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home / "conf")
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
     path = folder / "spark-defaults.conf"
     if not path.is_file():
         return
