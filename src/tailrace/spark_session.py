@@ -29,7 +29,7 @@ from tailrace.spark_jvm import (
     PrelaunchedJvm,
     class_path_of,
     end_jvm,
-    is_local,
+    is_on_this_machine,
     is_toolchain_ready,
     launch_jvm,
     preload_sql_classes,
@@ -121,7 +121,8 @@ def spark_on_demand() -> Iterator[None]:
         # PySpark may call this while the context is starting.
         if not has_context() and starting.acquire(blocking=False):
             try:
-                replaceable_session()
+                # With the settings of the run, so that it can use this context.
+                replaceable_session(conf=_prelaunched.settings if _prelaunched is not None else None)
             finally:
                 starting.release()
         return active()
@@ -156,6 +157,12 @@ def is_replaceable() -> bool:
 def has_context() -> bool:
     """Return whether a Spark context is active in this process."""
     return SparkContext._active_spark_context is not None
+
+
+def running_master() -> str | None:
+    """Return the master of the running Spark context, or None if there is none."""
+    context = SparkContext._active_spark_context
+    return None if context is None else context.master
 
 
 def user_settings(given: Mapping[str, str]) -> dict[str, str]:
@@ -204,7 +211,7 @@ def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *
     """Start a JVM, or use the one that spark-submit started, and start a context in it."""
     launch = _prepare_launch(settings, announce)
     gateway = SparkContext._gateway or _take_prelaunched_jvm(settings) or launch_jvm(launch)
-    _prepare_environment(local=is_local(dict(launch.conf.getAll())))
+    _prepare_environment(local=is_on_this_machine(dict(launch.conf.getAll())))
     _quiet_loggers()
     loading = threading.Thread(target=preload_sql_classes, args=(gateway,), name="Spark SQL's classes", daemon=True)
     loading.start()
@@ -227,7 +234,7 @@ def _prepare_launch(settings: Mapping[str, str], announce: Callable[[str], None]
     chosen = user_settings(settings)
     chosen.setdefault("spark.app.name", APP_NAME)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
-    merged = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
+    merged = soft_settings(Scope.CONTEXT, local=is_on_this_machine(chosen)) | chosen
     all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, connector), str(engine)]
     merged["spark.jars"] = ",".join(dict.fromkeys(all_jars))
     conf = SparkConf(loadDefaults=False)

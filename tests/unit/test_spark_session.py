@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from tailrace import spark_jvm, spark_session
 from tailrace.errors import EngineMismatch, EngineMissing
-from tailrace.spark_jvm import KEPT_LOGS, is_local, log_file
+from tailrace.spark_jvm import KEPT_LOGS, is_on_this_machine, log_file
 from tailrace.spark_session import has_context, require_engine, user_settings
 from tailrace.toolchain.engine_jar import PROPERTIES
 from tailrace.version import VERSION
@@ -106,18 +106,22 @@ def test_what_is_given_is_not_changed() -> None:
     assert given == {"spark.a": "1"}
 
 
-@pytest.mark.parametrize("master", ["local", "local[4]", "local[*]", "local[2,3]"])
-def test_local_masters(master: str) -> None:
-    assert is_local({"spark.master": master})
+@pytest.mark.parametrize(
+    "master", ["local", "local[4]", "local[*]", "local[2,3]", "spark://127.0.0.1:7077", "spark://localhost:7077"]
+)
+def test_masters_on_this_machine(master: str) -> None:
+    assert is_on_this_machine({"spark.master": master})
 
 
-@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host"])
+@pytest.mark.parametrize(
+    "master", ["yarn", "spark://host:7077", "spark://127.0.0.1:1,10.0.0.1:1", "k8s://https://host"]
+)
 def test_other_masters(master: str) -> None:
-    assert not is_local({"spark.master": master})
+    assert not is_on_this_machine({"spark.master": master})
 
 
 def test_no_master_means_this_machine() -> None:
-    assert is_local({})
+    assert is_on_this_machine({})
 
 
 def test_the_log_is_in_the_users_state_folder(home: Path) -> None:

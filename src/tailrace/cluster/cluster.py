@@ -192,7 +192,7 @@ def start_cluster(
         timeout_s: How long the start may take.
     """
     folder = _folder(name)
-    with _changing(folder, announce):
+    with _changing(announce):
         running = find_cluster(name)
         if running is not None:
             _require_same(running, size, port, ui_port)
@@ -221,7 +221,7 @@ def start_cluster(
 def stop_cluster(name: str = DEFAULT_NAME, announce: Announce = lambda _: None) -> ClusterRecord:
     """Stop a cluster that :func:`start_cluster` started, with its executors, and remove its files."""
     folder = _folder(name)
-    with _changing(folder, announce):
+    with _changing(announce):
         record = find_cluster(name)
         if record is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -277,18 +277,18 @@ def _folder(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def _changing(folder: Path, announce: Announce) -> Iterator[None]:
-    """Let one program at a time start or stop a cluster. The lock is beside the folder, which a stop removes."""
+def _changing(announce: Announce) -> Iterator[None]:
+    """Let one program at a time start or stop clusters."""
 
     def on_wait(holder: str) -> None:
-        announce(f"Waiting for process {holder}, which starts or stops cluster {folder.name!r} ...")
+        announce(f"Waiting for process {holder}, which starts or stops a cluster ...")
 
     try:
-        with exclusive(folder.with_name(f"{folder.name}.lock"), on_wait=on_wait, timeout_s=2 * START_TIMEOUT_S):
+        with exclusive(state_dir() / "clusters.lock", on_wait=on_wait, timeout_s=2 * START_TIMEOUT_S):
             yield
     except LockTimeoutError as busy:
         raise ClusterAlreadyRunning(
-            f"process {busy.holder} still starts or stops cluster {folder.name!r}",
+            f"process {busy.holder} still starts or stops a cluster",
             fix="wait until it is done: tailrace cluster status",
         ) from busy
 

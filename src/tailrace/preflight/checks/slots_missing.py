@@ -44,6 +44,8 @@ def _stages(count: int) -> str:
 
 
 def _consequence(query: Query) -> str:
+    if query.capacity.slots == 0:
+        return "no executor has registered: other applications may hold the cluster's cores or memory"
     if query.shuffles:
         return "with fewer slots Spark refuses to start the query"
     unread = unread_partitions(query)
