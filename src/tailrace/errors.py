@@ -14,8 +14,9 @@ stable for log searches. Its wording may change at any time.
     + BrokerAlreadyRunning  + BrokerUnnamed       + PortTaken
     + TopicMissing          + TopicExists         + TlsFailed
     + AuthenticationFailed  + NotAuthorized
-  x ClusterError            the development cluster
+  x ClusterError            the Spark cluster
     + ClusterStartFailed    + ClusterNotRunning   + ClusterAlreadyRunning
+    + ClusterUnreachable
   x DefinitionError         the pipeline as written
     + PipelineNotFound      + SchemaInvalid       + SchemaMismatch
     + ColumnMissing         + OptionRefused       + DurationInvalid
@@ -203,7 +204,7 @@ class TopicExists(KafkaError):
 
 
 class ClusterError(TailraceError):
-    """The development cluster cannot be started or stopped."""
+    """The Spark cluster cannot be started, stopped or used."""
 
     code = "CLUSTER_ERROR"
     exit_code = 2
@@ -225,6 +226,12 @@ class ClusterAlreadyRunning(ClusterError):
     """A development cluster with this name is running with other settings."""
 
     code = "CLUSTER_ALREADY_RUNNING"
+
+
+class ClusterUnreachable(ClusterError):
+    """No Spark master answered at the given address."""
+
+    code = "CLUSTER_UNREACHABLE"
 
 
 class DefinitionError(TailraceError):

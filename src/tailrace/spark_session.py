@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shlex
+import socket
 import sys
 import threading
 import warnings
@@ -22,7 +23,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import utils as pyspark_utils
 
-from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused
+from tailrace.errors import ClusterUnreachable, EngineMismatch, EngineMissing, SettingRefused
 from tailrace.spark_jvm import (
     LOOPBACK,
     Launch,
@@ -46,6 +47,7 @@ from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
 
 APP_NAME = "tailrace"
+_MASTER_TIMEOUT_S = 5.0
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """The spark-submit flags that set a Spark setting which Tailrace reads."""
 _log = logging.getLogger("tailrace")
@@ -210,6 +212,7 @@ def _running_session(settings: Mapping[str, str]) -> SparkSession:
 def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
     """Start a JVM, or use the one that spark-submit started, and start a context in it."""
     launch = _prepare_launch(settings, announce)
+    _require_master(str(launch.conf.get("spark.master")))
     gateway = SparkContext._gateway or _take_prelaunched_jvm(settings) or launch_jvm(launch)
     _prepare_environment(local=is_on_this_machine(dict(launch.conf.getAll())))
     _quiet_loggers()
@@ -224,6 +227,30 @@ def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *
     if archives and gateway.proc is not None and not launch.has_user_jars:
         write_archive_in_background(gateway, launch.archive)
     return spark
+
+
+def _require_master(url: str) -> None:
+    """Check that a standalone master answers: Spark itself would try for a minute.
+
+    Raises:
+        ClusterUnreachable: None does.
+    """
+    if not url.startswith("spark://"):
+        return
+    refused = ""
+    for address in url.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_TIMEOUT_S).close()
+        except (OSError, ValueError) as failed:
+            refused = str(failed)
+        else:
+            return
+    raise ClusterUnreachable(
+        f"no Spark master answers at {url}",
+        why=refused,
+        fix="check the address; for a cluster on this machine: tailrace cluster status",
+    )
 
 
 def _prepare_launch(settings: Mapping[str, str], announce: Callable[[str], None]) -> Launch:

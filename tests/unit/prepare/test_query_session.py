@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def test_a_spark_that_the_users_file_started_makes_way_for_the_master_of_the_run
     monkeypatch: pytest.MonkeyPatch, running: str | None, master: str | None, ended: bool
 ) -> None:
     masters = [running]
-    begun: list[Mapping[str, Any]] = []
+    begun: list[dict[str, Any]] = []
     monkeypatch.setattr(query_session, "has_context", lambda: masters[-1] is not None)
     monkeypatch.setattr(query_session, "is_replaceable", lambda: masters[-1] is not None)
     monkeypatch.setattr(query_session, "running_master", lambda: masters[-1])
