@@ -63,7 +63,7 @@ CASES = (
         "SLOTS_MISSING", Severity.ERROR,
         {"capacity": Capacity(0), "master": "spark://127.0.0.1:7077"},
         ({"capacity": Capacity(2), "master": "spark://127.0.0.1:7077"},),
-        ("Spark has 0", "no executor has registered", "executors with 2 cores"),
+        ("Spark has 0", "no executor has registered", "free 2 cores on the cluster"),
     ),
     Case(
         "EXECUTORS_MISSING", Severity.WARNING,

@@ -62,6 +62,8 @@ def unread_partitions(query: Query) -> list[str]:
 
 def _fixes(query: Query, slots: Slots) -> list[str]:
     cores = cores_for(slots.required + query.capacity.taken, query.settings)
+    if query.capacity.slots == 0:
+        return [f"free {counted(cores, 'core')} on the cluster: an application without spark.cores.max takes all"]
     fixes = [f"--master 'local[{cores}]'" if query.master.startswith("local") else f"executors with {cores} cores"]
     each = _fitting_partitions(query, slots)
     if each > 0:
