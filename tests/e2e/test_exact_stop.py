@@ -87,9 +87,9 @@ def times(request: pytest.FixtureRequest) -> Iterator[dict[str, list[float]]]:
     if SOAK:
         capture = request.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            print("\n\n| work | stops | median | longest |\n|---|---|---|---|")  # noqa: T201
+            print("\n\n| work | stops | median | longest |\n|---|---|---|---|")
             for name, each in measured.items():
-                print(f"| {name} | {len(each)} | {statistics.median(each):.2f} s | {max(each):.2f} s |")  # noqa: T201
+                print(f"| {name} | {len(each)} | {statistics.median(each):.2f} s | {max(each):.2f} s |")
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
