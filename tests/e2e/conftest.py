@@ -15,11 +15,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tailrace.cluster.cluster import Cluster, temporary_cluster
 from tailrace.kafka.broker import Broker
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import create_topic, partition_counts
 from tailrace.spark_session import end_session, session
 from tailrace.testing.bench import shared_bench
+from tailrace.toolchain import cache_dir
 
 TESTS = Path(__file__).parent
 
@@ -30,10 +32,17 @@ def broker() -> Broker:
 
 
 @pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two workers with four slots each; a program that runs on them takes all slots."""
+    with temporary_cluster(lambda _: None) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def spark(broker: Broker) -> Iterator[Any]:
     # 1 s instead of 5 s as the shortest checkpoint interval: a test then sees several of them.
     conf = {"spark.ui.enabled": "false", "spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
-    yield session("tests", master="local[8]", conf=conf)
+    yield session("tests", master=os.environ.get("TAILRACE_TEST_MASTER", "local[8]"), conf=conf)
     end_session()
 
 
@@ -100,6 +109,19 @@ class Kafka:
 @pytest.fixture
 def kafka(broker: Broker) -> Kafka:
     return Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def own_home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
+    (tmp_path / "cache").mkdir()
+    for kept in ("jars", "java", "classes"):
+        (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
+    yield env
+    for process in marked_processes(mark):
+        os.kill(process, signal.SIGKILL)
 
 
 @pytest.fixture(params=["microbatch", "realtime"])
