@@ -18,7 +18,8 @@ import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaSourceOffse
  *
  * @param control the control of the query's run; None if the stream is only planned
  * @param bounded whether a real-time query reads only what is in the topics when it starts
- * @param tasks the most tasks of a real-time query that read the stream; more partitions share them
+ * @param tasks the most tasks of a real-time query that read the stream, which share its partitions; 0 for one task per
+ *   partition, as far as there are slots
  */
 class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl], bounded: Boolean, tasks: Int)
     extends MicroBatchStream
@@ -29,6 +30,9 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
 
   /** Where a bounded run ends: the ends of the topics at its first batch. */
   private var bound: Option[Map[TopicPartition, Long]] = None
+
+  /** The number of partitions in the first batch, for which there are slots. */
+  private var partitionsAtStart = 0
 
   control.foreach(_.register(this))
 
@@ -53,7 +57,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
     val planned = share(partitions).map(realTimePartition)
-    control.foreach(_.planned(planned.length))
+    control.foreach(_.planned(this, planned.toSeq))
     planned.asInstanceOf[Array[InputPartition]]
   }
 
@@ -63,7 +67,9 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
       val topicPartition = each.offsetRange.topicPartition
       (topicPartition.topic, topicPartition.partition)
     }
-    val count = math.min(tasks, sorted.length)
+    if (partitionsAtStart == 0) partitionsAtStart = sorted.length
+    val most = if (tasks > 0) tasks else partitionsAtStart + control.map(_.spareTasks).getOrElse(0)
+    val count = math.min(most, sorted.length)
     Array.tabulate(count)(task => Array.range(task, sorted.length, count).map(sorted))
   }
 

@@ -16,7 +16,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Spark reads equal relations with one stream, so two wrappers of one table must be equal.
  *
  * @param bounded whether a real-time query reads only what is in the topics when it starts
- * @param tasks the most tasks of a real-time query that read the table; more partitions share them
+ * @param tasks the most tasks of a real-time query that read the table; 0 for one task per partition
  */
 case class ControlledTable(inner: Table with SupportsRead, bounded: Boolean, tasks: Int) extends Table with SupportsRead {
   override def name(): String = inner.name()

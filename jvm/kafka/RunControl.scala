@@ -29,6 +29,14 @@ final class RunControl private (execution: StreamExecution) {
   private val streams = mutable.Set.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
+  private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
+
+  @volatile private var spare = 0
+
+  /** How many more tasks each source may have when its topics gain partitions. Without any, they share the tasks that run. */
+  def spareTasks: Int = spare
+
+  def setSpareTasks(count: Int): Unit = spare = count
   private val batches = mutable.LinkedHashMap.empty[Long, OpenBatch]
   private var open: Option[Long] = None
 
@@ -57,6 +65,9 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   def isStopping: Boolean = stopping
+
+  /** The partitions that the query reads now, as names like `topic-0`. */
+  def partitions: Array[String] = synchronized(partitionsOf.values.flatten.map(_.toString).toArray)
 
   /** Whether the query waits for its next trigger, so that an interrupt ends no batch. Call it after [[stop]]. */
   def isIdle: Boolean = execution.status.message == WaitsForTrigger
@@ -99,10 +110,11 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** Open the batch whose tasks are being planned; a query with several sources plans several times. */
-  private[tailrace] def planned(tasks: Int): Unit = currentBatch.foreach { batch =>
+  private[tailrace] def planned(stream: ControlledStream, tasks: Seq[RealTimePartition]): Unit = currentBatch.foreach { batch =>
     synchronized {
       open = Some(batch)
-      batches.getOrElseUpdate(batch, new OpenBatch).planned += tasks
+      partitionsOf(stream) = tasks.flatMap(_.ranges).map(_.topicPartition).toSet
+      batches.getOrElseUpdate(batch, new OpenBatch).planned += tasks.length
       if (batches.size > KeptBatches) batches.remove(batches.head._1)
       if (isEndPending || stopping) end(batch)
     }

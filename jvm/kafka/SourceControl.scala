@@ -1,6 +1,5 @@
 package org.apache.spark.sql.kafka010.tailrace
 
-import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.SPARK_VERSION
@@ -20,16 +19,15 @@ object SourceControl {
   /**
    * Return the same rows, read by streams whose batches can end on request.
    *
-   * @param tasks the most tasks for each source, in the order of the plan's leaves
+   * @param tasks the most tasks that read each source; 0 for one task per partition
    */
-  def control(frame: DataFrame, bounded: Boolean, tasks: java.util.List[Integer]): DataFrame = {
+  def control(frame: DataFrame, bounded: Boolean, tasks: Int): DataFrame = {
     val rows = frame.asInstanceOf[Dataset[_]]
-    val left = tasks.asScala.iterator
     Dataset.ofRows(
       rows.sparkSession,
       rows.queryExecution.analyzed.transform {
         case relation @ StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) =>
-          relation.copy(table = ControlledTable(table, bounded, left.next()))
+          relation.copy(table = ControlledTable(table, bounded, tasks))
       })
   }
 

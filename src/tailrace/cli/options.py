@@ -74,5 +74,7 @@ def _command_type(name: str) -> Any:
         return ModeName
     if name == "conf":
         return list[str] | None
+    if name == "tasks":
+        return str | None
     hint = get_type_hints(RunOptions)[name]
     return str | None if type(None) in get_args(hint) else hint  # a path is text on a command line

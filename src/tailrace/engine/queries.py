@@ -61,6 +61,14 @@ class RunControl:
         """Return whether a task of an ended batch lost its executor, so that some of its records may be read again."""
         return bool(self._control.hasUnknownRetries())
 
+    def set_spare_tasks(self, count: int) -> None:
+        """Let this many more tasks read each source if its topics gain partitions."""
+        self._control.setSpareTasks(count)
+
+    def partitions(self) -> set[str]:
+        """Return the partitions that the query reads now, as names like ``topic-0``."""
+        return {str(partition) for partition in self._control.partitions()}
+
     def end_batch(self) -> None:
         """End the running batch, or else the next one."""
         self._control.endBatch()
@@ -89,15 +97,16 @@ class RunControl:
         _kafka().RunControl.close(self._query._jsq)
 
 
-def control_sources(frame: DataFrame, *, bounded: bool) -> DataFrame:
+def control_sources(frame: DataFrame, *, bounded: bool, tasks: int | None = None) -> DataFrame:
     """Return the same rows, read from Kafka by streams whose batches can end on request.
 
     Args:
         frame: The rows of a query.
         bounded: Whether the query ends, in real time, when it has read what is in the topics at its start.
+        tasks: The most tasks that read each source in real time; None for one task per partition.
     """
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
-    return DataFrame(control.control(frame._jdf, bounded), frame.sparkSession)
+    return DataFrame(control.control(frame._jdf, bounded, tasks or 0), frame.sparkSession)
 
 
 def uncontrolled(frame: DataFrame) -> str:

@@ -60,17 +60,32 @@ def cores_for(tasks: int, settings: Mapping[str, str]) -> int:
     return math.ceil(tasks * float(settings.get("spark.task.cpus") or 1))
 
 
-def count_slots(plan: Operator, source_partitions: int) -> Slots:
+def count_slots(plan: Operator, source_tasks: int) -> Slots:
     """Count the tasks of a streaming query.
 
     Args:
         plan: Its physical plan.
-        source_partitions: The number of partitions of all its sources.
+        source_tasks: The number of tasks that read its sources.
     """
     shuffles = [(node.partitions, node.fixed) for node in plan.walk() if node.partitions and _reads_a_stream(node)]
     fixed = [partitions for partitions, is_fixed in shuffles if is_fixed]
-    stages = (source_partitions, *(partitions for partitions, _ in reversed(shuffles)))
+    stages = (source_tasks, *(partitions for partitions, _ in reversed(shuffles)))
     return Slots(stages, sum(fixed), len(fixed))
+
+
+def fitting_tasks(slots: Slots, free: int, sources: int, *, shuffles_follow: bool) -> int:
+    """Return the most tasks that may read each source if all tasks are to fit; less than 1 if not even one fits.
+
+    Args:
+        slots: The tasks of each stage.
+        free: The slots that the query can use.
+        sources: The number of its sources.
+        shuffles_follow: Whether the tasks after a shuffle are as many as those that read the sources, unless the query
+            sets their number.
+    """
+    following = len(slots.stages) - 1 - slots.fixed_shuffles if shuffles_follow else 0
+    kept = slots.fixed if shuffles_follow else sum(slots.stages[1:])
+    return (free - kept) // ((1 + following) * max(1, sources))
 
 
 def _reads_a_stream(node: Operator) -> bool:

@@ -8,7 +8,7 @@ from tailrace.conditions.operators import PYTHON_NODES
 from tailrace.pipeline import Mode
 from tailrace.plan.operator import Call, Operator
 from tailrace.plan.refusal import Refusal
-from tailrace.plan.slots import Capacity, Slots
+from tailrace.plan.slots import Capacity, Slots, fitting_tasks
 from tailrace.plan.streams import StreamRead, WriterSettings
 
 SCAN = "RealTimeStreamScan"
@@ -134,6 +134,14 @@ class Query:
     def or_microbatch(self, fix: str) -> str:
         """Return a fix, with micro-batch as the alternative if the query runs there."""
         return or_microbatch(fix) if self.runs_in_microbatch else fix
+
+    @property
+    def fitting_tasks(self) -> int:
+        """The most tasks that may read each source if all tasks are to fit into the slots."""
+        if self.slots is None:
+            return 0
+        pinned = self.saved is not None and self.saved.shuffle_partitions is not None
+        return fitting_tasks(self.slots, self.capacity.free, len(self.reads), shuffles_follow=not pinned)
 
     @property
     def shuffles(self) -> int:

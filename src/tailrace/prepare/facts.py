@@ -38,18 +38,18 @@ def gather_facts(
         reachable: Whether its brokers answer; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
-    partitions = target.partitions
+    tasks = target.tasks(options.source_tasks)
     examined = engine.examine(
         built.frame,
         output_mode=sink.output_mode if sink is not None else "update",
         microbatch_mode=built.microbatch_output,
         interval_ms=options.interval_ms if options.realtime else 0,
         sink=sink,
-        ask=options.realtime and reachable and partitions is not None,
+        ask=options.realtime and reachable and tasks is not None,
         starts=saved.offsets if saved is not None and len(saved.offsets) == len(reads) else (),
     )
     plan = examined.plan
-    slots = count_slots(plan, partitions) if plan is not None and partitions is not None else None
+    slots = count_slots(plan, tasks) if plan is not None and tasks is not None else None
     sink_facts = target.sink_facts() if reachable else UNKNOWN_TOPIC
     return Query(
         built.name,

@@ -81,6 +81,14 @@ class RunOptions:
         default="stop",
         metadata=_help("Real time: if a partition is no longer read, stop with an error or log a warning."),
     )
+    tasks: int | Literal["auto"] | None = field(
+        default=None,
+        metadata=_help(
+            "Real time: the most tasks that read each source; its partitions share them. auto: as many as fit. "
+            "Default: one for each partition.",
+            "N|auto",
+        ),
+    )
     stop_timeout: str = field(
         default="10s",
         metadata=_help(
@@ -98,6 +106,7 @@ class RunOptions:
         _require_choice("mode", str(self.mode), get_args(ModeName))
         _require_choice("starved", self.starved, get_args(StarvedAction))
         object.__setattr__(self, "conf", dict(self.conf or {}))
+        object.__setattr__(self, "tasks", _task_count(self.tasks))
         parse_duration_ms(self.trigger_every, "--trigger-every")
         parse_duration_ms(self.stop_timeout, "--stop-timeout")
         if self.python_timeout_ms <= 0:
@@ -132,6 +141,11 @@ class RunOptions:
         if self.realtime:
             return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
         return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    @property
+    def source_tasks(self) -> int | None:
+        """The most tasks that read each source; None means one for each partition, or that ``auto`` is not decided."""
+        return self.tasks if isinstance(self.tasks, int) and self.realtime else None
 
     @property
     def stop_timeout_s(self) -> float:
@@ -185,6 +199,15 @@ def _documentation() -> str:
         for each in option_fields()
     ]
     return textwrap.indent("\n".join(lines), "    ").lstrip()
+
+
+def _task_count(tasks: object) -> object:
+    """Return a number of tasks, which is text on a command line."""
+    if isinstance(tasks, str) and tasks.isdigit():
+        tasks = int(tasks)
+    if tasks in (None, "auto") or (isinstance(tasks, int) and not isinstance(tasks, bool) and tasks > 0):
+        return tasks
+    raise OptionRefused(f"invalid tasks={tasks!r}", fix="use a number from 1, or 'auto'")
 
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -71,20 +71,24 @@ class PipelineTarget:
         return Owner(self.name, self._topics.names or tuple(sorted(named)), self.pipeline.sink.in_words)
 
     @property
-    def partitions(self) -> int | None:
-        """The partitions of all its sources; None if they are unknown."""
-        return self._topics.total
+    def sources(self) -> int:
+        """The number of its streaming sources."""
+        return len(self._topics.sources)
+
+    def tasks(self, most: int | None) -> int | None:
+        """Return how many tasks read its sources; None if their partitions are unknown."""
+        return self._topics.tasks(most)
 
     def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:
         """Return the running session, or start one."""
-        return spark_for(options, self.partitions, announce)
+        return spark_for(options, self.tasks(options.source_tasks), announce)
 
     def look_up_by(self, spark: SparkSession, findings: Findings, checkpoint: Checkpoint) -> None:
         """Ask through Spark if only Spark can connect; look at dead letters and at the newest records."""
         self._spark = spark
         if self._sink.config is None:
             findings.ask_broker(self._require_sink)
-        if self.partitions is None and any(each.config is None for each in self._sources):
+        if self.tasks(None) is None and any(each.config is None for each in self._sources):
             findings.ask_broker(self._require_sources)
         findings.ask_broker(self._require_dead_letters)
         if not self._private and checkpoint.is_fresh() and self._topics.known:

@@ -4,6 +4,7 @@ Ask the brokers, open the checkpoint, find or start Spark, plan the query on a s
 dry run collects errors, locks nothing and creates no topic; otherwise the first error is raised.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ from tailrace.prepare.target import Announce, BuiltQuery, Target
 from tailrace.prepare.topics import require_groups
 from tailrace.prepare.writer_target import FrameTarget, WriterTarget
 
+TASKS_PER_CORE = 4
+"""With ``tasks="auto"`` on this machine: more tasks would wait for each other, and each costs memory and a consumer."""
 _RAISED: Mapping[str, type[TailraceError]] = {
     slots_missing.CODE: SlotsMissing,
     setting_unworkable.CODE: SettingRefused,
@@ -188,9 +191,10 @@ class _Planning:
             options: The options of the run.
             restartable: Whether Spark may be restarted with more slots.
         """
-        own = query_session(spark, options, self.checkpoint, self.target.partitions)
-        bounded = options.once and options.realtime
-        built = self.findings.ask(lambda: self.target.build(own, options).controlled(bounded=bounded))
+        if options.tasks == "auto" and options.realtime:
+            return self._plan_with_fitting_tasks(spark, options, restartable=restartable)
+        own = query_session(spark, options, self.checkpoint, self.target.tasks(options.source_tasks))
+        built = self.findings.ask(lambda: _controlled(self.target.build(own, options), options))
         query = self._facts(built, own, options)
         fitting = _with_enough_slots(query) if restartable else query
         report = run_checks(fitting, self.findings.errors)
@@ -201,6 +205,18 @@ class _Planning:
         if fitting is not query and report.ok and query.slots is not None and not self.dry_run:
             return self.plan(restarted(spark, query.slots), options, restartable=False)
         return Prepared(options, fitting, report, self.checkpoint, built, ExitStack())
+
+    def _plan_with_fitting_tasks(self, spark: SparkSession, options: RunOptions, *, restartable: bool) -> Prepared:
+        """Plan the query with as many tasks for each source as fit into the slots, or as this machine's cores can run."""
+        if restartable:
+            sources = max(1, self.target.sources)
+            most = max(1, TASKS_PER_CORE * (os.cpu_count() or 1) // sources)
+            return self.plan(spark, replace(options, tasks=most), restartable=True)
+        prepared = self.plan(spark, replace(options, tasks=None), restartable=False)
+        query = prepared.query
+        if not query.realtime or query.slots is None or query.slots.required <= query.capacity.free:
+            return prepared
+        return self.plan(spark, replace(options, tasks=max(1, query.fitting_tasks)), restartable=False)
 
     def _facts(self, built: BuiltQuery | None, own: SparkSession, options: RunOptions) -> Query:
         if built is not None:
@@ -219,6 +235,10 @@ class _Planning:
             capacity=engine.capacity(own),
             saved=self.saved,
         )
+
+
+def _controlled(built: BuiltQuery, options: RunOptions) -> BuiltQuery:
+    return built.controlled(bounded=options.once and options.realtime, tasks=options.source_tasks)
 
 
 def _with_enough_slots(query: Query) -> Query:

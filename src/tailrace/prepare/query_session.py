@@ -29,7 +29,7 @@ _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extr
 
 def spark_for(
     options: RunOptions,
-    partitions: int | None,
+    tasks: int | None,
     announce: Callable[[str], None] | None,
 ) -> tuple[SparkSession, bool]:
     """Return the session to clone, and whether Spark may be restarted with more slots.
@@ -45,7 +45,7 @@ def spark_for(
     if options.master is not None or "spark.master" in user_settings(options.conf):
         return replaceable_session(master=options.master, conf=options.conf, announce=announce), False
     # Most pipelines have at most one shuffle: a guess that fits them saves a restart.
-    guess = max((partitions or 0) + _asked_partitions(options, partitions or 0), 4)
+    guess = max((tasks or 0) + _asked_partitions(options, tasks or 0), 4)
     cores = cores_for(guess, user_settings(options.conf))
     return replaceable_session(conf={"spark.master": f"local[{cores}]"} | dict(options.conf), announce=announce), True
 
@@ -68,7 +68,7 @@ def _is_kept(key: str) -> bool:
 
 
 def query_session(
-    spark: SparkSession, options: RunOptions, checkpoint: Checkpoint, source_partitions: int | None
+    spark: SparkSession, options: RunOptions, checkpoint: Checkpoint, source_tasks: int | None
 ) -> SparkSession:
     """Return a session for one query: the user's settings, and Tailrace's defaults for the others."""
     if not engine.has_kafka_connector(spark):
@@ -84,7 +84,7 @@ def query_session(
     chosen = engine.explicit_settings(own)
     local = checkpoint.path is not None and is_on_this_machine(chosen)
     soft = query_settings(realtime=options.realtime, local=local)
-    shuffle_partitions = _shuffle_partitions(options, chosen, checkpoint) or source_partitions
+    shuffle_partitions = _shuffle_partitions(options, chosen, checkpoint) or source_tasks
     if shuffle_partitions is not None:
         own.conf.set(SHUFFLE_PARTITIONS, str(shuffle_partitions))
     for key, value in soft.items():

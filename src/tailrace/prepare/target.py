@@ -45,16 +45,17 @@ class BuiltQuery:
         """Every counter that listens while the query runs."""
         return (*self.counts, *([self.costs] if self.costs is not None else []))
 
-    def controlled(self, *, bounded: bool) -> "BuiltQuery":
+    def controlled(self, *, bounded: bool, tasks: int | None) -> "BuiltQuery":
         """Return the same query with batches that can end on request, if its sources allow that.
 
         Args:
             bounded: Whether it ends, in real time, when it has read what is in the topics at its start.
+            tasks: The most tasks that read each source in real time; None for one task per partition.
         """
         uncontrolled = engine.uncontrolled(self.frame)
         if uncontrolled:
             return replace(self, uncontrolled=uncontrolled)
-        frame = engine.control_sources(self.frame, bounded=bounded)
+        frame = engine.control_sources(self.frame, bounded=bounded, tasks=tasks)
         writer = engine.writer_of(self.writer, frame) if self.writer is not None else None
         return replace(self, frame=frame, writer=writer)
 
@@ -77,8 +78,15 @@ class Target(Protocol):
         """The owner of its checkpoint."""
 
     @property
-    def partitions(self) -> int | None:
-        """The partitions of all its sources; None if they are unknown."""
+    def sources(self) -> int:
+        """The number of its streaming sources."""
+
+    def tasks(self, most: int | None) -> int | None:
+        """Return how many tasks read its sources; None if their partitions are unknown.
+
+        Args:
+            most: The most tasks that read each source; None for one task per partition.
+        """
 
     def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:
         """Return the session to clone, and whether its context may be restarted with more slots."""

@@ -45,10 +45,15 @@ class QueryTopics:
         """The topics whose access rights the broker does not report."""
         return {topic for source in self.known for topic in source.rights_unknown}
 
-    @property
-    def total(self) -> int | None:
-        """The partitions of all sources; None if some are unknown."""
-        return sum(source.total for source in self.known) if self.known and None not in self.sources else None
+    def tasks(self, most: int | None) -> int | None:
+        """Return how many tasks read all sources; None if the partitions of some are unknown.
+
+        Args:
+            most: The most tasks that read each source; None for one task per partition.
+        """
+        if not self.known or None in self.sources:
+            return None
+        return sum(source.total if most is None else min(source.total, most) for source in self.known)
 
 
 def source_topics(endpoint: Endpoint) -> SourceTopics | None:

@@ -50,9 +50,13 @@ class FrameTarget:
         return Owner(self.name, self._topics.names, "")
 
     @property
-    def partitions(self) -> int | None:
-        """The partitions of all its sources; None if they are unknown."""
-        return self._topics.total
+    def sources(self) -> int:
+        """The number of its streaming sources."""
+        return len(self._topics.sources)
+
+    def tasks(self, most: int | None) -> int | None:
+        """Return how many tasks read its sources; None if their partitions are unknown."""
+        return self._topics.tasks(most)
 
     def session(self, _options: RunOptions, _announce: Announce | None) -> tuple[SparkSession, bool]:
         """Return the session of the DataFrame, which cannot be restarted."""

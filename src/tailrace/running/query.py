@@ -29,9 +29,11 @@ from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
+from tailrace.prepare.endpoint import Endpoint
 from tailrace.running.broker_watch import BrokerWatch
 from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
+from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.saving import SavedCheckpoint, Saving
 from tailrace.running.visible_records import VisibleRecords
 
@@ -101,6 +103,7 @@ class RunningQuery:
         """The report of the check before the start."""
         self._flow: FlowWatch | None = None
         self._brokers: list[BrokerWatch] = []
+        self._partitions: PartitionWatch | None = None
         self.lost_lineage = ""
         """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
         self.sink_topic = ""
@@ -144,6 +147,14 @@ class RunningQuery:
         ]
         for watch in self._brokers:
             watch.start()
+
+    def follow_partitions(self, endpoints: Sequence[Endpoint], spare_slots: int) -> None:
+        """Start to read partitions that its topics gain, in tasks of their own as far as there are slots."""
+        control = self._ending.control
+        if control is not None and endpoints and not self.bounded:
+            control.set_spare_tasks(spare_slots // len(endpoints))
+            self._partitions = PartitionWatch(self.name, endpoints, control, self._has_ended)
+            self._partitions.start()
 
     @property
     def starved(self) -> str:
@@ -299,6 +310,8 @@ class RunningQuery:
         return self._failure
 
     def _end_watches(self) -> None:
+        if self._partitions is not None:
+            self._partitions.end()
         for watch in self._brokers:
             watch.end()
         if self._flow is not None:

@@ -13,6 +13,7 @@ from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions, takes_options
 from tailrace.prepare.prepare import Prepared, prepare, target_of
 from tailrace.prepare.target import Announce, BuiltQuery
+from tailrace.prepare.topics import kafka_endpoint
 from tailrace.running.broker_watch import broker_configs
 from tailrace.running.confirm import confirm
 from tailrace.running.ending import Ending
@@ -78,6 +79,12 @@ def _start(prepared: Prepared) -> RunningQuery:
         confirm(running)
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
+            endpoints = [
+                kafka_endpoint(read, prepared.built.frame.sparkSession if prepared.built else None)
+                for read in query.reads
+            ]
+            spare = query.capacity.free - query.slots.required if query.slots is not None else 0
+            running.follow_partitions([each for each in endpoints if each is not None], max(0, spare))
         running.follow_brokers(broker_configs(query.reads, query.sink))
         unconfirmed.pop_all()
     return running

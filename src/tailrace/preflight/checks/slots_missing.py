@@ -6,7 +6,8 @@ Problem:
 
 Do this instead:
     Provide as many slots as tasks: the partitions of all sources, and the tasks after each shuffle. Tailrace counts
-    them if you omit ``--master``. Or choose ``local[N]``, fewer ``--shuffle-partitions``, or micro-batch.
+    them if you omit ``--master``. Or let partitions share tasks (``--tasks``), choose ``local[N]``, fewer
+    ``--shuffle-partitions``, or micro-batch.
 """
 
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def _fixes(query: Query, slots: Slots) -> list[str]:
     if query.capacity.slots == 0:
         return [f"free {counted(cores, 'core')} on the cluster: an application without spark.cores.max takes all"]
     fixes = [f"--master 'local[{cores}]'" if query.master.startswith("local") else f"executors with {cores} cores"]
+    if 0 < query.fitting_tasks < slots.stages[0] and not query.uncontrolled:
+        fixes.insert(0, f"--tasks {query.fitting_tasks}")
     each = _fitting_partitions(query, slots)
     if each > 0:
         pinned = query.saved is not None and query.saved.shuffle_partitions is not None
