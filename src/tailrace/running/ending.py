@@ -1,5 +1,6 @@
 """End a running query so that its last batch is saved."""
 
+import threading
 import time
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,25 +30,28 @@ class Ending:
         self._query = query
         self._mode = mode
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
 
     def has_ended(self) -> bool:
         """Return whether the query has ended; Spark calls it inactive before its last commit."""
         return self.control.has_ended() if self.control is not None else not self._query.isActive
 
     def end(self, timeout_s: float | None) -> None:
-        """Save what was read and end the query, if that succeeds in time; the first call counts.
+        """Save what was read and end the query, if that succeeds in time; the first call counts, others wait for it.
 
         In real time the running batch ends at once; a micro-batch is finished. A query that fails meanwhile has ended,
         too. If the time runs out, the query still runs.
         """
-        if self.is_requested or not self._query.isActive:
-            return
-        self.is_requested = True
-        self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
+        with self._lock:
+            if self.is_requested or self.has_ended():
+                return
+            self.is_requested = True
+            self.repeats = "the stop was interrupted"
+            self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
 
     def _end(self, timeout_s: float) -> str:
         if self.control is None:
-            return "Spark's own source reads its records, which cannot end a batch" if self._realtime else ""
+            return self._cut_short()
         if timeout_s <= 0:
             return "a stop timeout of 0 leaves no time to save"
         deadline = time.monotonic() + timeout_s
@@ -62,6 +66,12 @@ class Ending:
         if self.control.has_ended_retries():
             return "a task had failed, and its records were not read again"
         return ""
+
+    def _cut_short(self) -> str:
+        """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""
+        if self._realtime:
+            return "Spark's own source reads its records, which cannot end a batch"
+        return "its batch was not finished" if self._query.status["isTriggerActive"] else ""
 
     @property
     def _realtime(self) -> bool:

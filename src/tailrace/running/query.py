@@ -251,11 +251,11 @@ class RunningQuery:
                 its checkpoint stays locked because it may still run.
         """
         failure = None
-        with contextlib.suppress(*_SPARK_FAILED):
-            # Before the stop: what Spark reports later may be caused by the stop.
-            failure = self._find_failure()
-            self._note_progress()
         try:
+            with contextlib.suppress(*_SPARK_FAILED):
+                # Before the stop: what Spark reports later may be caused by the stop.
+                failure = self._find_failure()
+                self._note_progress()
             if failure is None:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()

@@ -15,6 +15,7 @@ from tailrace.preflight.finding import Finding, error, warning
 from tailrace.preflight.query import Query
 
 CODE = "BATCH_END_UNSUPPORTED"
+_FIX = "use the versions that tailrace doctor shows"
 
 
 def check(query: Query) -> Iterator[Finding]:
@@ -26,12 +27,12 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             "a run with once cannot end in real time",
             why=query.uncontrolled,
-            fix=query.or_microbatch("use the versions that tailrace doctor shows"),
+            fix=query.or_microbatch(_FIX),
         )
     else:
         yield warning(
             CODE,
             "a stop repeats the records since the last checkpoint",
             why=query.uncontrolled,
-            fix="use the versions that tailrace doctor shows",
+            fix=_FIX,
         )
