@@ -29,7 +29,6 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
 
   val run: String = partition.run
   val batch: Long = Option(TaskContext.get().getLocalProperty(MicroBatchExecution.BATCH_ID_KEY)).map(_.toLong).getOrElse(0L)
-  val isRetry: Boolean = TaskContext.get().attemptNumber() > 0
 
   private val pooled = PooledConsumer.acquire(partition.consumer, partition.topicPartition)
   private val consumer: KafkaConsumer[Array[Byte], Array[Byte]] = pooled.consumer
@@ -51,12 +50,14 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
   private var isAwakened = false
   @volatile private var isEnded = false
 
-  try OpenReaders.open(this)
-  catch {
-    case failed: Throwable =>
-      pooled.discard()
-      throw failed
-  }
+  /** Where to end at the earliest: an attempt of this task that failed had read to here. */
+  private val readTo =
+    try OpenReaders.open(this, ReaderOpened(run, batch, partition.topicPartition, TaskContext.get().attemptNumber() > 0))
+    catch {
+      case failed: Throwable =>
+        pooled.discard()
+        throw failed
+    }
 
   /** End the batch of this reader, from any thread. */
   def end(): Unit = locked {
@@ -68,8 +69,8 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
   }
 
   override def nextWithTimeout(startMs: jl.Long, timeoutMs: jl.Long): RecordStatus = {
-    val deadline = System.nanoTime() + timeoutMs * 1000000L
-    while (!isEnded && nextOffset < partition.until) {
+    var deadline = 0L // a record that has been fetched needs none
+    while (!(isEnded && nextOffset >= readTo) && nextOffset < partition.until) {
       if (records.hasNext) {
         val record = records.next()
         if (record.offset >= partition.until) {
@@ -81,6 +82,7 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
           return HasRecord
         }
       } else {
+        if (deadline == 0L) deadline = System.nanoTime() + timeoutMs * 1000000L
         val leftMs = (deadline - System.nanoTime()) / 1000000L
         if (leftMs <= 0) return NoRecord
         poll(leftMs)
@@ -96,8 +98,9 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
       seek()
       if (beginPoll()) {
         try {
-          records = consumer.poll(Duration.ofMillis(timeoutMs)).iterator()
-          fetchedTo = consumer.position(partition.topicPartition)
+          val fetched = consumer.poll(Duration.ofMillis(timeoutMs)).iterator()
+          fetchedTo = positionAfterPoll()
+          records = fetched
           if (!records.hasNext) nextOffset = fetchedTo
         } catch { case _: WakeupException => locked { isAwakened = false } }
         finally endPoll()
@@ -111,26 +114,39 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
     isHealthy = true
   }
 
+  /** The consumer's position. If it first has to ask a new leader, a wake-up may meet it; there is only one. */
+  private def positionAfterPoll(): Long =
+    try consumer.position(partition.topicPartition)
+    catch {
+      case _: WakeupException =>
+        locked { isAwakened = false }
+        consumer.position(partition.topicPartition)
+    }
+
   private def seek(): Unit = if (!isPositioned) {
     if (pooled.position != nextOffset) consumer.seek(partition.topicPartition, nextOffset)
+    pooled.position = PooledConsumer.Unknown
     isPositioned = true
   }
 
   private def beginPoll(): Boolean = locked {
-    isPolling = !isEnded
+    isPolling = !isEnded || nextOffset < readTo
     isPolling
   }
 
-  /** Note that no poll runs. A wake-up that came too late for it would end the next poll of this consumer. */
+  /** Note that no poll runs. A wake-up that came too late for it is met here: it would end the next poll of this consumer. */
   private def endPoll(): Unit = {
     val isLate = locked {
       isPolling = false
-      isAwakened
+      val late = isAwakened
+      isAwakened = false
+      late
     }
     if (isLate) {
-      try consumer.poll(Duration.ZERO)
-      catch { case _: WakeupException => }
-      isPositioned = false // that poll may have taken records, so the next batch seeks
+      try {
+        consumer.poll(Duration.ZERO)
+        isPositioned = false // it should have thrown; if it has fetched records instead, they are fetched again
+      } catch { case _: WakeupException => }
     }
   }
 
@@ -150,7 +166,7 @@ private[tailrace] final class RealTimeReader(partition: RealTimePartition)
   override def next(): Boolean = throw new UnsupportedOperationException("this reader is for real time")
 
   override def close(): Unit = {
-    OpenReaders.close(this)
+    OpenReaders.close(this, ReaderClosed(run, batch, partition.topicPartition, nextOffset))
     // Fetched records that were not used are read again.
     pooled.position = if (isPositioned && !records.hasNext) nextOffset else PooledConsumer.Unknown
     if (isHealthy) pooled.release() else pooled.discard()

@@ -4,6 +4,8 @@ import java.util.concurrent.ConcurrentHashMap
 
 import scala.util.control.NonFatal
 
+import org.apache.kafka.common.TopicPartition
+
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
@@ -13,27 +15,36 @@ import org.apache.spark.util.RpcUtils
 private[tailrace] object OpenReaders {
   private val readers = ConcurrentHashMap.newKeySet[RealTimeReader]()
 
-  /** Add a reader, and end it if its batch has been ended already. */
-  def open(reader: RealTimeReader): Unit = {
+  /** Add a reader, and end it if its batch has been ended already; return how far it must read all the same. */
+  def open(reader: RealTimeReader, opened: ReaderOpened): Long = {
     readers.add(reader) // before the question: a request in between finds it here
-    if (RunChannel.readerOpened(reader.run, reader.batch, reader.isRetry)) reader.end()
+    val start = RunChannel.readerOpened(opened)
+    if (start.isEnded) reader.end()
+    start.readTo
   }
 
-  def close(reader: RealTimeReader): Unit = if (readers.remove(reader)) RunChannel.readerClosed(reader.run, reader.batch)
+  def close(reader: RealTimeReader, closed: ReaderClosed): Unit = if (readers.remove(reader)) RunChannel.readerClosed(closed)
 
   def end(run: String, batch: Long): Unit = readers.forEach { reader =>
     if (reader.run == run && reader.batch <= batch) reader.end()
   }
 }
 
-private[tailrace] case class ReaderOpened(run: String, batch: Long, isRetry: Boolean, executor: RpcEndpointRef)
-private[tailrace] case class ReaderClosed(run: String, batch: Long)
+private[tailrace] case class ReaderOpened(run: String, batch: Long, topicPartition: TopicPartition, isRetry: Boolean)
+
+/** The reply to a reader: whether its batch has been ended, and how far it must read even so. */
+private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Long)
+private[tailrace] case class ReaderClosed(run: String, batch: Long, topicPartition: TopicPartition, position: Long)
 private[tailrace] case class EndBatch(run: String, batch: Long)
+
+/** A report from an executor, which the driver can reach from then on. */
+private[tailrace] case class FromExecutor(opened: ReaderOpened, executor: RpcEndpointRef)
 
 /** How readers and the driver talk: in the driver's process by calls, from executors by Spark's RPC. */
 private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
   private val ExecutorName = "tailrace-readers"
+  private val NotEnded = ReaderStart(isEnded = false, readTo = 0L)
 
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
@@ -54,14 +65,16 @@ private[tailrace] object RunChannel extends Logging {
     }
   }
 
-  /** Report that a reader begins; return whether its batch has been ended already. */
-  def readerOpened(run: String, batch: Long, isRetry: Boolean): Boolean =
-    if (isDriver) RunControl.find(run).exists(_.readerOpened(batch, isRetry, None))
-    else asExecutor(false)(side => side.driver.askSync[Boolean](ReaderOpened(run, batch, isRetry, side.self)))
+  def readerOpened(opened: ReaderOpened): ReaderStart =
+    if (isDriver) onDriver(opened, None)
+    else asExecutor(NotEnded)(side => side.driver.askSync[ReaderStart](FromExecutor(opened, side.self)))
 
-  def readerClosed(run: String, batch: Long): Unit =
-    if (isDriver) RunControl.find(run).foreach(_.readerClosed(batch))
-    else asExecutor(())(_.driver.send(ReaderClosed(run, batch)))
+  def readerClosed(closed: ReaderClosed): Unit =
+    if (isDriver) RunControl.find(closed.run).foreach(_.readerClosed(closed))
+    else asExecutor(())(_.driver.send(closed))
+
+  private def onDriver(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart =
+    RunControl.find(opened.run).map(_.readerOpened(opened, executor)).getOrElse(NotEnded)
 
   private def isDriver: Boolean = SparkEnv.get.executorId == SparkContext.DRIVER_IDENTIFIER
 
@@ -84,13 +97,12 @@ private[tailrace] object RunChannel extends Logging {
   }
 
   private class DriverEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
-    override def receive: PartialFunction[Any, Unit] = { case ReaderClosed(run, batch) =>
-      RunControl.find(run).foreach(_.readerClosed(batch))
+    override def receive: PartialFunction[Any, Unit] = { case closed: ReaderClosed =>
+      RunControl.find(closed.run).foreach(_.readerClosed(closed))
     }
 
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
-      case ReaderOpened(run, batch, isRetry, executor) =>
-        context.reply(RunControl.find(run).exists(_.readerOpened(batch, isRetry, Some(executor))))
+      case FromExecutor(opened, executor) => context.reply(onDriver(opened, Some(executor)))
     }
 
     override def onDisconnected(lost: RpcAddress): Unit = RunControl.all.foreach(_.executorLost(_.address == lost))

@@ -7,6 +7,7 @@ import java.util.concurrent.atomic.AtomicReference
 import scala.collection.mutable
 
 import org.apache.hadoop.fs.Path
+import org.apache.kafka.common.TopicPartition
 
 import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
@@ -34,7 +35,6 @@ final class RunControl private (execution: StreamExecution) {
   /** Real-time batches up to this one end as soon as possible. */
   private var endedThrough = -1L
   private var isEndPending = false
-  private var retriesEnded = 0
   @volatile private var stopping = false
 
   // ---- requests, from any thread
@@ -128,22 +128,26 @@ final class RunControl private (execution: StreamExecution) {
 
   // ---- what happens to the readers
 
-  /** Note that a reader of a batch begins; return whether the batch has been ended already. */
-  private[tailrace] def readerOpened(batch: Long, isRetry: Boolean, executor: Option[RpcEndpointRef]): Boolean = synchronized {
+  /** Note that a reader of a batch begins; return whether the batch has been ended, and how far it must read. */
+  private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = synchronized {
     executors ++= executor
-    batches.get(batch).foreach(_.opened())
-    val isEnded = batch <= endedThrough
-    if (isEnded && isRetry) retriesEnded += 1
-    isEnded
+    batches.get(opened.batch) match {
+      case Some(batch) =>
+        val reached = batch.opened(opened)
+        ReaderStart(opened.batch <= endedThrough, reached.getOrElse(0L))
+      case None => ReaderStart(opened.batch <= endedThrough, 0L)
+    }
   }
 
   /**
-   * The number of tasks that failed and whose retry was ended before it read anything. The next batch, or the next start,
-   * reads their records again.
+   * Whether a batch was ended in which a task was retried and nobody knows how far its lost executor had read. The next batch,
+   * or the next start, may read some of its records again.
    */
-  def endedRetries: Int = synchronized(retriesEnded)
+  def hasUnknownRetries: Boolean =
+    synchronized(batches.exists { case (id, batch) => id <= endedThrough && batch.hasUnknownRetries })
 
-  private[tailrace] def readerClosed(batch: Long): Unit = synchronized(batches.get(batch).foreach(_.closed()))
+  private[tailrace] def readerClosed(closed: ReaderClosed): Unit =
+    synchronized(batches.get(closed.batch).foreach(_.closed(closed)))
 
   private[tailrace] def executorLost(executor: RpcEndpointRef => Boolean): Unit =
     synchronized(executors.filterInPlace(!executor(_)))
@@ -162,12 +166,23 @@ object RunControl {
     var firstClosedNs = 0L
     var allOpenNs = 0L
 
-    def opened(): Unit = {
+    /** How far the attempts of each task have read. A retry reads at least as far, so that the next batch does not. */
+    private val reached = mutable.Map.empty[TopicPartition, Long]
+    var hasUnknownRetries = false
+
+    /** Note a reader; return how far an earlier attempt of its task has read. */
+    def opened(reader: ReaderOpened): Option[Long] = {
       open += 1
       if (open == planned) allOpenNs = System.nanoTime()
+      val before = reached.get(reader.topicPartition)
+      if (reader.isRetry && before.isEmpty) hasUnknownRetries = true
+      before
     }
 
-    def closed(): Unit = if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
+    def closed(reader: ReaderClosed): Unit = {
+      if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
+      reached(reader.topicPartition) = math.max(reader.position, reached.getOrElse(reader.topicPartition, 0L))
+    }
   }
 
   /** The control of a query's run; the first call creates it. */

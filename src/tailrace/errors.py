@@ -14,6 +14,9 @@ stable for log searches. Its wording may change at any time.
     + BrokerAlreadyRunning  + BrokerUnnamed       + PortTaken
     + TopicMissing          + TopicExists         + TlsFailed
     + AuthenticationFailed  + NotAuthorized
+  x ClusterError            the Spark cluster
+    + ClusterStartFailed    + ClusterNotRunning   + ClusterAlreadyRunning
+    + ClusterUnreachable
   x DefinitionError         the pipeline as written
     + PipelineNotFound      + SchemaInvalid       + SchemaMismatch
     + ColumnMissing         + OptionRefused       + DurationInvalid
@@ -198,6 +201,37 @@ class TopicExists(KafkaError):
     """The topic to create exists with another number of partitions."""
 
     code = "TOPIC_EXISTS"
+
+
+class ClusterError(TailraceError):
+    """The Spark cluster cannot be started, stopped or used."""
+
+    code = "CLUSTER_ERROR"
+    exit_code = 2
+
+
+class ClusterStartFailed(ClusterError):
+    """The development cluster could not be started, or was not ready in time."""
+
+    code = "CLUSTER_START_FAILED"
+
+
+class ClusterNotRunning(ClusterError):
+    """No development cluster with this name is running."""
+
+    code = "CLUSTER_NOT_RUNNING"
+
+
+class ClusterAlreadyRunning(ClusterError):
+    """A development cluster with this name is running with other settings."""
+
+    code = "CLUSTER_ALREADY_RUNNING"
+
+
+class ClusterUnreachable(ClusterError):
+    """No Spark master answered at the given address."""
+
+    code = "CLUSTER_UNREACHABLE"
 
 
 class DefinitionError(TailraceError):

@@ -75,15 +75,16 @@ class PrelaunchedJvm:
         """Return whether a context with these settings can use this JVM: some settings are fixed at its start."""
         keys = {*settings, *self.settings}
         return (
-            is_local(settings) == is_local(self.settings)
+            is_on_this_machine(settings) == is_on_this_machine(self.settings)
             and all(settings.get(key) == self.settings.get(key) for key in keys if not _is_set_later(key))
             and _launch_variables() == self._environment  # the user's file may have changed it
         )
 
 
-def is_local(settings: Mapping[str, str]) -> bool:
-    """Return whether Spark runs in local mode."""
-    return settings.get("spark.master", "local").startswith("local")
+def is_on_this_machine(settings: Mapping[str, str]) -> bool:
+    """Return whether driver and executors are on this machine: in local mode, or with a master on loopback."""
+    master = settings.get("spark.master", "local")
+    return master.startswith("local") or re.fullmatch(r"spark://(127\.[0-9.]+|localhost):[0-9]+", master) is not None
 
 
 def _launch_variables() -> dict[str, str]:
@@ -179,7 +180,7 @@ def _launch_environment(launch: Launch) -> dict[str, str]:
         # The launcher runs only for a moment, to build a command line.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }
-    if is_local(dict(launch.conf.getAll())):
+    if is_on_this_machine(dict(launch.conf.getAll())):
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", LOOPBACK)
     if launch.has_user_jars:
         return environment

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shlex
+import socket
 import sys
 import threading
 import warnings
@@ -22,14 +23,14 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import utils as pyspark_utils
 
-from tailrace.errors import EngineMismatch, EngineMissing, SettingRefused
+from tailrace.errors import ClusterUnreachable, EngineMismatch, EngineMissing, SettingRefused
 from tailrace.spark_jvm import (
     LOOPBACK,
     Launch,
     PrelaunchedJvm,
     class_path_of,
     end_jvm,
-    is_local,
+    is_on_this_machine,
     is_toolchain_ready,
     launch_jvm,
     preload_sql_classes,
@@ -40,12 +41,13 @@ from tailrace.toolchain import (
     ensure_engine,
     ensure_jars,
     ensure_java,
-    pyspark_jars_dir,
+    spark_home,
 )
 from tailrace.tuning import Scope, soft_settings
 from tailrace.version import VERSION
 
 APP_NAME = "tailrace"
+_MASTER_TIMEOUT_S = 5.0
 _FLAG_SETTINGS = {"--master": "spark.master", "--jars": "spark.jars"}
 """The spark-submit flags that set a Spark setting which Tailrace reads."""
 _log = logging.getLogger("tailrace")
@@ -121,7 +123,8 @@ def spark_on_demand() -> Iterator[None]:
         # PySpark may call this while the context is starting.
         if not has_context() and starting.acquire(blocking=False):
             try:
-                replaceable_session()
+                # With the settings of the run, so that it can use this context.
+                replaceable_session(conf=_prelaunched.settings if _prelaunched is not None else None)
             finally:
                 starting.release()
         return active()
@@ -156,6 +159,12 @@ def is_replaceable() -> bool:
 def has_context() -> bool:
     """Return whether a Spark context is active in this process."""
     return SparkContext._active_spark_context is not None
+
+
+def running_master() -> str | None:
+    """Return the master of the running Spark context, or None if there is none."""
+    context = SparkContext._active_spark_context
+    return None if context is None else context.master
 
 
 def user_settings(given: Mapping[str, str]) -> dict[str, str]:
@@ -203,8 +212,9 @@ def _running_session(settings: Mapping[str, str]) -> SparkSession:
 def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *, archives: bool) -> SparkSession:
     """Start a JVM, or use the one that spark-submit started, and start a context in it."""
     launch = _prepare_launch(settings, announce)
+    _require_master(str(launch.conf.get("spark.master")))
     gateway = SparkContext._gateway or _take_prelaunched_jvm(settings) or launch_jvm(launch)
-    _prepare_environment(local=is_local(dict(launch.conf.getAll())))
+    _prepare_environment(local=is_on_this_machine(dict(launch.conf.getAll())))
     _quiet_loggers()
     loading = threading.Thread(target=preload_sql_classes, args=(gateway,), name="Spark SQL's classes", daemon=True)
     loading.start()
@@ -219,6 +229,30 @@ def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *
     return spark
 
 
+def _require_master(url: str) -> None:
+    """Check that a standalone master answers: Spark itself would try for a minute.
+
+    Raises:
+        ClusterUnreachable: None does.
+    """
+    if not url.startswith("spark://"):
+        return
+    refused = ""
+    for address in url.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_TIMEOUT_S).close()
+        except (OSError, ValueError) as failed:
+            refused = str(failed)
+        else:
+            return
+    raise ClusterUnreachable(
+        f"no Spark master answers at {url}",
+        why=refused,
+        fix="check the address; for a cluster on this machine: tailrace cluster status",
+    )
+
+
 def _prepare_launch(settings: Mapping[str, str], announce: Callable[[str], None]) -> Launch:
     """Provide Java, jars and engine, and merge the user's settings with the soft defaults."""
     java = ensure_java(announce)
@@ -227,7 +261,7 @@ def _prepare_launch(settings: Mapping[str, str], announce: Callable[[str], None]
     chosen = user_settings(settings)
     chosen.setdefault("spark.app.name", APP_NAME)
     chosen.setdefault("spark.master", f"local[{max(os.cpu_count() or 1, 4)}]")
-    merged = soft_settings(Scope.CONTEXT, local=is_local(chosen)) | chosen
+    merged = soft_settings(Scope.CONTEXT, local=is_on_this_machine(chosen)) | chosen
     all_jars = [*filter(None, chosen.get("spark.jars", "").split(",")), *map(str, connector), str(engine)]
     merged["spark.jars"] = ",".join(dict.fromkeys(all_jars))
     conf = SparkConf(loadDefaults=False)
@@ -364,8 +398,7 @@ def write_spark_archive(announce: Callable[[str], None]) -> None:
 
 def _spark_defaults_file() -> Iterator[tuple[str, str]]:
     """Yield the settings in the user's ``spark-defaults.conf``, if it exists."""
-    spark_home = Path(os.environ.get("SPARK_HOME") or pyspark_jars_dir().parent)
-    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home / "conf")
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
     path = folder / "spark-defaults.conf"
     if not path.is_file():
         return

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from conftest import wait_until
 
 TAILRACE = [sys.executable, "-m", "tailrace"]
 
@@ -59,3 +62,31 @@ def assert_told(result: subprocess.CompletedProcess[str], code: str, exit_code: 
     assert "Traceback" not in result.stderr
     assert "\tat " not in result.stderr
     assert result.stdout == ""
+
+
+@contextmanager
+def running(project: Path, *arguments: str, mark: str = "") -> Iterator[subprocess.Popen[str]]:
+    """`tailrace run` in the background, its words in files beside the pipeline."""
+    with (project / "out").open("w") as out, (project / "err").open("w") as err:
+        process = subprocess.Popen(
+            [*TAILRACE, "run", "cards.py", "--json", "--conf", "spark.ui.enabled=false", *arguments],
+            cwd=project,
+            env=environment({"TAILRACE_TEST_MARK": mark}),
+            stdout=out,
+            stderr=err,
+            text=True,
+        )
+    with process:
+        try:
+            wait_until(
+                lambda: "Ctrl-C stops it." in said(project) or process.poll() is not None, 60, "the query has started"
+            )
+            assert process.poll() is None, said(project)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def said(project: Path) -> str:
+    return (project / "err").read_text()

@@ -3,8 +3,10 @@
 import json
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tailrace.cluster.cluster import Cluster, temporary_cluster
 from tailrace.kafka.broker import Broker
 from tailrace.kafka.client import client_config
 from tailrace.kafka.topics import create_topic, partition_counts
 from tailrace.spark_session import end_session, session
 from tailrace.testing.bench import shared_bench
+from tailrace.toolchain import cache_dir
 
 TESTS = Path(__file__).parent
 
@@ -25,6 +29,13 @@ TESTS = Path(__file__).parent
 @pytest.fixture(scope="session")
 def broker() -> Broker:
     return shared_bench().broker
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two workers with four slots each; a program that runs on them takes all slots."""
+    with temporary_cluster(lambda _: None) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -100,9 +111,35 @@ def kafka(broker: Broker) -> Kafka:
     return Kafka(broker.bootstrap_servers)
 
 
+@pytest.fixture
+def own_home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
+    (tmp_path / "cache").mkdir()
+    for kept in ("jars", "java", "classes"):
+        (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
+    mark = f"tailrace-test-{secrets.token_hex(8)}"
+    env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
+    yield env
+    for process in marked_processes(mark):
+        os.kill(process, signal.SIGKILL)
+
+
 @pytest.fixture(params=["microbatch", "realtime"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@contextmanager
+def suspended(broker: Broker) -> Iterator[None]:
+    """The broker keeps its connections and answers nothing."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(int(child), signal.SIGCONT)
 
 
 def marked_processes(mark: str) -> dict[int, str]:

@@ -2,11 +2,9 @@
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,74 +13,60 @@ from commands import environment, tailrace
 from conftest import Kafka, marked_processes, wait_until
 
 from tailrace.kafka.ports import free_ports, is_taken
-from tailrace.toolchain import cache_dir
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
-    (tmp_path / "cache").mkdir()
-    for kept in ("jars", "java", "classes"):
-        (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
-    mark = f"tailrace-test-{secrets.token_hex(8)}"
-    env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
-    yield env
-    for process in marked_processes(mark):
-        os.kill(process, signal.SIGKILL)
+def broker(own_home: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return tailrace("broker", *arguments, cwd=Path(own_home["TAILRACE_HOME"]), env=own_home)
 
 
-def broker(home: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return tailrace("broker", *arguments, cwd=Path(home["TAILRACE_HOME"]), env=home)
-
-
-def start(home: dict[str, str], *arguments: str) -> dict[str, Any]:
-    result = broker(home, "start", "--json", *arguments)
+def start(own_home: dict[str, str], *arguments: str) -> dict[str, Any]:
+    result = broker(own_home, "start", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     return dict(json.loads(result.stdout))
 
 
-def status(home: dict[str, str]) -> list[dict[str, Any]]:
-    return list(json.loads(broker(home, "status", "--json").stdout)["brokers"])
+def status(own_home: dict[str, str]) -> list[dict[str, Any]]:
+    return list(json.loads(broker(own_home, "status", "--json").stdout)["brokers"])
 
 
-def test_life_of_a_broker_started_by_hand(home: dict[str, str]) -> None:
+def test_life_of_a_broker_started_by_hand(own_home: dict[str, str]) -> None:
     port = free_ports(1)[0]
-    first = start(home, "--port", str(port))
+    first = start(own_home, "--port", str(port))
     assert first["bootstrap_servers"] == f"127.0.0.1:{port}"
-    assert start(home)["pid"] == first["pid"], "a second start finds the running one"
-    other = start(home, "--name", "other")
-    assert [each["name"] for each in status(home)] == ["default", "other"]
+    assert start(own_home)["pid"] == first["pid"], "a second start finds the running one"
+    other = start(own_home, "--name", "other")
+    assert [each["name"] for each in status(own_home)] == ["default", "other"]
 
-    made = broker(home, "topic", "kept", "--partitions", "3")
+    made = broker(own_home, "topic", "kept", "--partitions", "3")
     assert made.returncode == 0, made.stderr
-    assert "already exists" in broker(home, "topic", "kept", "--partitions", "3").stderr
-    assert "[TOPIC_EXISTS]" in broker(home, "topic", "kept", "--partitions", "4").stderr
-    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {"kept": 3}
+    assert "already exists" in broker(own_home, "topic", "kept", "--partitions", "3").stderr
+    assert "[TOPIC_EXISTS]" in broker(own_home, "topic", "kept", "--partitions", "4").stderr
+    assert next(each for each in status(own_home) if each["name"] == "default")["topics"] == {"kept": 3}
 
     # kill -9: the stale files it leaves are no obstacle, and the data is still there.
     os.kill(first["pid"], signal.SIGKILL)
-    wait_until(lambda: len(status(home)) == 1, 10, "the killed broker is no longer listed")
-    assert start(home)["pid"] != first["pid"]
-    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {"kept": 3}
+    wait_until(lambda: len(status(own_home)) == 1, 10, "the killed broker is no longer listed")
+    assert start(own_home)["pid"] != first["pid"]
+    assert next(each for each in status(own_home) if each["name"] == "default")["topics"] == {"kept": 3}
 
-    assert broker(home, "stop").returncode == 0
-    start(home, "--fresh")
-    assert next(each for each in status(home) if each["name"] == "default")["topics"] == {}, "as asked"
+    assert broker(own_home, "stop").returncode == 0
+    start(own_home, "--fresh")
+    assert next(each for each in status(own_home) if each["name"] == "default")["topics"] == {}, "as asked"
 
     for name in ("default", "other"):
-        assert broker(home, "stop", "--name", name, "--discard").returncode == 0
-    assert status(home) == []
+        assert broker(own_home, "stop", "--name", name, "--discard").returncode == 0
+    assert status(own_home) == []
     assert not is_taken(int(other["port"]))
-    assert "[BROKER_NOT_RUNNING]" in broker(home, "stop").stderr
-    assert not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), "discarded data is gone"
+    assert "[BROKER_NOT_RUNNING]" in broker(own_home, "stop").stderr
+    assert not list((Path(own_home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), "discarded data is gone"
 
 
-def test_a_broker_that_cannot_start_shows_its_own_error(home: dict[str, str]) -> None:
-    start(home)
-    assert broker(home, "stop").returncode == 0
-    meta = Path(home["TAILRACE_HOME"]) / "state" / "brokers" / "default" / "data" / "meta.properties"
+def test_a_broker_that_cannot_start_shows_its_own_error(own_home: dict[str, str]) -> None:
+    start(own_home)
+    assert broker(own_home, "stop").returncode == 0
+    meta = Path(own_home["TAILRACE_HOME"]) / "state" / "brokers" / "default" / "data" / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=1", "node.id=77"))
-    result = broker(home, "start")
+    result = broker(own_home, "start")
     assert result.returncode == 2
     assert "[BROKER_START_FAILED]" in result.stderr
     assert "77" in result.stderr, "Kafka's own reason"
@@ -101,7 +85,7 @@ broker.stop()
 
 
 @pytest.mark.parametrize("end", ["kill -9", "end"])
-def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str, tmp_path: Path) -> None:
+def test_a_program_s_broker_ends_with_the_program(own_home: dict[str, str], end: str, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (elsewhere / "own-1-left-over").mkdir()
@@ -109,7 +93,7 @@ def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str
         [sys.executable, "-c", OWNER, str(elsewhere)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment(home),
+        env=environment(own_home),
         text=True,
     )
     assert owner.stdin is not None
@@ -117,7 +101,7 @@ def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str
     with owner:
         address = owner.stdout.readline().strip()
         assert is_taken(int(address.rpartition(":")[2]))
-        assert [each["owner"] for each in status(home)] == ["program"]
+        assert [each["owner"] for each in status(own_home)] == ["program"]
         (log,) = elsewhere.iterdir()
         assert (log / "meta.properties").exists(), "its log is there, and what another one left is not"
         if end == "kill -9":
@@ -125,8 +109,10 @@ def test_a_program_s_broker_ends_with_the_program(home: dict[str, str], end: str
         else:
             owner.stdin.close()
         owner.wait(30)
-    wait_until(lambda: not marked_processes(home["TAILRACE_TEST_MARK"]), 10, "nothing of it is alive")
-    wait_until(lambda: not list((Path(home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), 5, "its folder is gone")
+    wait_until(lambda: not marked_processes(own_home["TAILRACE_TEST_MARK"]), 10, "nothing of it is alive")
+    wait_until(
+        lambda: not list((Path(own_home["TAILRACE_HOME"]) / "state" / "brokers").iterdir()), 5, "its folder is gone"
+    )
     wait_until(lambda: not list(elsewhere.iterdir()), 5, "its log is gone")
 
 
@@ -140,5 +126,5 @@ def test_it_listens_on_loopback_alone(kafka: Kafka) -> None:
     assert hosts
 
 
-def test_status_without_a_broker(home: dict[str, str]) -> None:
-    assert "no broker is running" in broker(home, "status").stderr
+def test_status_without_a_broker(own_home: dict[str, str]) -> None:
+    assert "no broker is running" in broker(own_home, "status").stderr

@@ -1,32 +1,15 @@
 """A broker that is gone for a while: a running query tells of it, and goes on."""
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka, wait_until
+from conftest import Kafka, suspended, wait_until
 
 import tailrace as tr
 from tailrace.kafka import reachable
 from tailrace.kafka.broker import Broker
 from tailrace.running import broker_watch
-
-
-@contextmanager
-def suspended(broker: Broker) -> Iterator[None]:
-    """The broker keeps its connections and answers nothing."""
-    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
-    for child in children:
-        os.kill(int(child), signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for child in children:
-            os.kill(int(child), signal.SIGCONT)
 
 
 def test_an_outage_is_told_when_it_begins_and_when_it_ends(

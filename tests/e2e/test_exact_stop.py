@@ -85,10 +85,11 @@ def times(request: pytest.FixtureRequest) -> Iterator[dict[str, list[float]]]:
     measured: dict[str, list[float]] = {}
     yield measured
     if SOAK:
-        terminal = request.config.get_terminal_writer()
-        terminal.line("\n\n| work | stops | median | longest |\n|---|---|---|---|")
-        for name, each in measured.items():
-            terminal.line(f"| {name} | {len(each)} | {statistics.median(each):.2f} s | {max(each):.2f} s |")
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            print("\n\n| work | stops | median | longest |\n|---|---|---|---|")
+            for name, each in measured.items():
+                print(f"| {name} | {len(each)} | {statistics.median(each):.2f} s | {max(each):.2f} s |")
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)

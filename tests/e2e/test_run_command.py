@@ -4,42 +4,11 @@ import json
 import os
 import secrets
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import PIPELINE, TAILRACE, environment, tailrace
+from commands import PIPELINE, running, said, tailrace
 from conftest import Kafka, marked_processes, wait_until
-
-
-@contextmanager
-def running(project: Path, *arguments: str, mark: str = "") -> Iterator[subprocess.Popen[str]]:
-    """`tailrace run` in the background, its words in files beside the pipeline."""
-    with (project / "out").open("w") as out, (project / "err").open("w") as err:
-        process = subprocess.Popen(
-            [*TAILRACE, "run", "cards.py", "--json", "--conf", "spark.ui.enabled=false", *arguments],
-            cwd=project,
-            env=environment({"TAILRACE_TEST_MARK": mark}),
-            stdout=out,
-            stderr=err,
-            text=True,
-        )
-    with process:
-        try:
-            wait_until(
-                lambda: "Ctrl-C stops it." in said(project) or process.poll() is not None, 60, "the query has started"
-            )
-            assert process.poll() is None, said(project)
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def said(project: Path) -> str:
-    return (project / "err").read_text()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ LAYERS = (
     {"spark_session"},
     {"spark_jvm"},
     {"conditions"},
-    {"plan"},
+    {"cluster", "plan"},
     {"kafka"},
     {"toolchain"},
     {"pipeline", "tuning", "worker"},

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from pyspark import SparkContext
 
 from tailrace import spark_jvm, spark_session
-from tailrace.errors import EngineMismatch, EngineMissing
-from tailrace.spark_jvm import KEPT_LOGS, is_local, log_file
-from tailrace.spark_session import has_context, require_engine, user_settings
+from tailrace.errors import ClusterUnreachable, EngineMismatch, EngineMissing
+from tailrace.spark_jvm import KEPT_LOGS, is_on_this_machine, log_file
+from tailrace.spark_session import _require_master, has_context, require_engine, user_settings
 from tailrace.toolchain.engine_jar import PROPERTIES
 from tailrace.version import VERSION
 
@@ -102,18 +103,22 @@ def test_the_given_configuration_is_not_modified() -> None:
     assert given == {"spark.a": "1"}
 
 
-@pytest.mark.parametrize("master", ["local", "local[4]", "local[*]", "local[2,3]"])
-def test_local_masters(master: str) -> None:
-    assert is_local({"spark.master": master})
+@pytest.mark.parametrize(
+    "master", ["local", "local[4]", "local[*]", "local[2,3]", "spark://127.0.0.1:7077", "spark://localhost:7077"]
+)
+def test_masters_on_this_machine(master: str) -> None:
+    assert is_on_this_machine({"spark.master": master})
 
 
-@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host"])
+@pytest.mark.parametrize(
+    "master", ["yarn", "spark://host:7077", "spark://127.0.0.1:1,10.0.0.1:1", "k8s://https://host"]
+)
 def test_other_masters(master: str) -> None:
-    assert not is_local({"spark.master": master})
+    assert not is_on_this_machine({"spark.master": master})
 
 
 def test_no_master_means_this_machine() -> None:
-    assert is_local({})
+    assert is_on_this_machine({})
 
 
 def test_the_log_is_in_the_users_state_folder(home: Path) -> None:
@@ -240,3 +245,26 @@ def test_py4j_messages_in_the_root_logger_are_dropped(capsys: pytest.CaptureFixt
         assert len(root.filters) <= len(before) + 1
     finally:
         root.filters[:] = before
+
+
+def test_a_master_that_does_not_answer_is_named_at_once() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"spark://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ClusterUnreachable, match=url) as refused:
+            _require_master(url)
+        assert refused.value.why
+        unused.listen()
+        _require_master(url)
+        _require_master(url.replace("spark://", "spark://127.0.0.1:1,"))  # one of several is enough
+
+
+@pytest.mark.parametrize("url", ["spark://host", "spark://:7077:x", "spark://"])
+def test_an_address_without_a_port_is_refused(url: str) -> None:
+    with pytest.raises(ClusterUnreachable):
+        _require_master(url)
+
+
+@pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://host"])
+def test_other_masters_are_not_asked(url: str) -> None:
+    _require_master(url)

@@ -57,9 +57,9 @@ class RunControl:
         """Return whether the query waits for its next trigger, so that stopping it interrupts no batch."""
         return bool(self._control.isIdle())
 
-    def has_ended_retries(self) -> bool:
-        """Return whether a task failed and its retry was ended, so that its records will be read again."""
-        return int(self._control.endedRetries()) > 0
+    def has_unknown_retries(self) -> bool:
+        """Return whether a task of an ended batch lost its executor, so that some of its records may be read again."""
+        return bool(self._control.hasUnknownRetries())
 
     def end_batch(self) -> None:
         """End the running batch, or else the next one."""

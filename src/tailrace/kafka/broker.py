@@ -6,14 +6,11 @@ clean-up.
 """
 
 import contextlib
-import fcntl
-import json
 import os
 import re
 import secrets
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -33,14 +30,14 @@ from tailrace.kafka.ports import LOOPBACK, free_ports, is_taken
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.kafka.topics import list_topics
 from tailrace.toolchain import ClassArchive, Java, ensure_jars, ensure_java, jar_paths, state_dir
+from tailrace.toolchain.detached_process import DetachedProcess
 from tailrace.toolchain.directories import make_private
 from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.jars import Announce
+from tailrace.toolchain.process_folder import FolderBusyError, ProcessFolder, printed_reason, send_signal
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 30.0
-_PROBES_TIMEOUT_S = 5.0
-"""How long a start waits for other processes that are checking whether the broker runs."""
 HEAP_MB = 384
 """Enough for a development broker: Kafka caches mostly in the operating system's page cache."""
 
@@ -115,7 +112,7 @@ def temporary_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path
     command = _command(files, announce, heap_mb)
     for attempt in (1, 2, 3):
         port, controller_port = free_ports(2)
-        with _held_lock(files.folder) as lock:
+        with _locked(files.folder) as lock:
             files.write(port, controller_port)
             # Open for reading now: the guard removes the folder with this file when the broker ends.
             with files.output.open("wb") as output:
@@ -169,31 +166,22 @@ def start_broker(
     free = free_ports(2)
     port, controller_port = port or free[0], controller_port or free[1]
     # Under the lock: other processes see either the complete new broker or none.
-    with _held_lock(files.folder) as lock:
-        (files.folder / "broker.json").unlink(missing_ok=True)
+    with _locked(files.folder) as lock:
+        _process_folder(files.folder).forget_record()
         if fresh:
             shutil.rmtree(files.data, ignore_errors=True)
         files.write(port, controller_port)
         with files.output.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(lock,),
-                start_new_session=True,
-            )
+            process = DetachedProcess(command, output=output, keep_open=[lock])
         record = BrokerRecord(name, process.pid, port, controller_port, "hand", str(files.folder))
         try:
             _write_record(record)
             with files.output.open("rb") as reader:
                 _wait_ready(record, process.poll, reader, timeout_s)
         except BaseException:
-            process.kill()
-            process.wait()
+            process.stop()
             raise
-    # The broker outlives this program; without this line, Python warns about a process that was not waited for.
-    process.returncode = 0
+    process.detach()
     return record
 
 
@@ -213,13 +201,8 @@ def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: f
             f"broker {name!r} belongs to a running program and ends with it",
             fix="stop that program",
         )
-    _signal(record.pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while _is_locked(folder):
-        if time.monotonic() > deadline:
-            _signal(record.pid, signal.SIGKILL)
-            deadline += timeout_s
-        time.sleep(0.05)
+    send_signal(record.pid, signal.SIGTERM)
+    _process_folder(folder).await_end(record.pid, timeout_s)
     if discard:
         shutil.rmtree(folder, ignore_errors=True)
     return record
@@ -228,20 +211,14 @@ def stop_broker(name: str = DEFAULT_NAME, *, discard: bool = False, timeout_s: f
 def find_broker(name: str = DEFAULT_NAME) -> BrokerRecord | None:
     """Return the running broker with this name, or None."""
     folder = _folder(name)
-    return _read_record(folder) if _is_locked(folder) else None
+    return _read_record(folder) if _process_folder(folder).is_running() else None
 
 
 def running_brokers() -> list[BrokerRecord]:
     """Return this user's running brokers."""
     folders = sorted(_brokers_folder().glob("*/")) if _brokers_folder().exists() else []
-    records = (_read_record(folder) for folder in folders if _is_locked(folder))
+    records = (_read_record(folder) for folder in folders if _process_folder(folder).is_running())
     return [record for record in records if record is not None]
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process that may have just ended."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _brokers_folder() -> Path:
@@ -294,65 +271,31 @@ def write_broker_archive(announce: Announce) -> None:
         archive.write(os.pathsep.join(map(str, archive.files)))
 
 
+def _process_folder(folder: Path) -> ProcessFolder:
+    return ProcessFolder(folder, "broker.json")
+
+
 @contextlib.contextmanager
-def _held_lock(folder: Path) -> Iterator[int]:
-    """Hold the lock of a running broker. The broker's process inherits it; this process closes its own copy."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _locked(folder: Path) -> Iterator[int]:
+    """Hold the lock of a running broker."""
     try:
-        _take_lock(lock, folder)
-        yield lock
-    finally:
-        os.close(lock)
-
-
-def _take_lock(lock: int, folder: Path) -> None:
-    """Take the exclusive lock; wait for probes of other processes, which hold a shared lock for a moment."""
-    deadline = time.monotonic() + _PROBES_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            if _is_locked(folder) or time.monotonic() > deadline:
-                raise BrokerAlreadyRunning(
-                    f"another process is starting broker {folder.name!r}",
-                    fix="wait until it runs: tailrace broker status",
-                ) from taken
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _is_locked(folder: Path) -> bool:
-    """Return whether a broker's process is alive and holds the lock of this folder.
-
-    The probe takes a shared lock: with an exclusive one, two concurrent probes would each mistake the other for a
-    running broker.
-    """
-    try:
-        lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+        with _process_folder(folder).locked() as lock:
+            yield lock
+    except FolderBusyError as busy:
+        raise BrokerAlreadyRunning(
+            f"another process is starting broker {folder.name!r}",
+            fix="wait until it runs: tailrace broker status",
+        ) from busy
 
 
 def _write_record(record: BrokerRecord) -> None:
-    path = Path(record.folder) / "broker.json"
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(asdict(record)))
-    temporary.replace(path)
+    _process_folder(Path(record.folder)).write_record(asdict(record))
 
 
 def _read_record(folder: Path) -> BrokerRecord | None:
     try:
-        return BrokerRecord(**json.loads((folder / "broker.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        return BrokerRecord(**(_process_folder(folder).read_record() or {}))
+    except TypeError:
         return None
 
 
@@ -366,7 +309,7 @@ def _remove_stale_brokers(brokers: Path, memory: Path | None) -> None:
         record = _read_record(folder)
         with contextlib.suppress(FileNotFoundError):
             old = time.time() - folder.stat().st_mtime > 60
-            if old and not _is_locked(folder) and (record is None or record.owner == "program"):
+            if old and not _process_folder(folder).is_running() and (record is None or record.owner == "program"):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -395,19 +338,7 @@ def _start_failed(record: BrokerRecord, output: IO[bytes], what: str) -> BrokerS
     )
     return BrokerStartFailed(
         f"broker {record.name!r} {what}",
-        why=_reason(printed),
+        why=printed_reason(printed),
         fix=persistent_fix if record.owner == "hand" else "run with --verbose to see the broker's output",
         detail=printed,
     )
-
-
-def _reason(printed: str) -> str:
-    """Return the line in which Kafka or Java names the problem."""
-    for pattern in (
-        r"^Caused by: [\w.$]+: (.+)$",
-        r"^[\w.$]+(?:Exception|Error): (.+)$",
-        r"(?:ERROR|FATAL|Error:) (.+)$",
-    ):
-        if matches := re.findall(pattern, printed, re.MULTILINE):
-            return str(matches[-1]).strip()
-    return (printed.strip().splitlines() or ["it printed nothing"])[-1]

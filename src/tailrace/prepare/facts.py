@@ -1,6 +1,5 @@
 """Gather the facts about a built query: everything that the checks look at."""
 
-import time
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -11,12 +10,10 @@ from tailrace.errors import CheckpointError
 from tailrace.plan.slots import Capacity, Slots, count_slots
 from tailrace.plan.streams import StreamRead
 from tailrace.preflight.query import Query, Saved
+from tailrace.prepare.capacity import await_capacity
 from tailrace.prepare.endpoint import UNKNOWN_TOPIC
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.target import BuiltQuery, Target
-
-_TASKS_END_S = 3.0
-"""How long the tasks of a stopped query may take to end."""
 
 
 def gather_facts(
@@ -67,7 +64,7 @@ def gather_facts(
         runs_in_microbatch=examined.microbatch,
         reads=tuple(reads),
         slots=slots,
-        capacity=_capacity(own, slots) if options.realtime else engine.capacity(own),
+        capacity=_capacity(own, slots, realtime=options.realtime),
         master=own.sparkContext.master or "",
         settings=engine.explicit_settings(own) | dict(options.conf),
         sink=sink,
@@ -103,11 +100,8 @@ def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved
         ) from refused
 
 
-def _capacity(own: SparkSession, slots: Slots | None) -> Capacity:
-    """Return Spark's task slots; if tasks of a query that was just stopped hold too many, wait for them."""
-    deadline = time.monotonic() + _TASKS_END_S
-    capacity = engine.capacity(own)
-    while slots is not None and capacity.free < slots.required <= capacity.slots and time.monotonic() < deadline:
-        time.sleep(0.1)
-        capacity = engine.capacity(own)
-    return capacity
+def _capacity(own: SparkSession, slots: Slots | None, *, realtime: bool) -> Capacity:
+    """Return Spark's task slots; in real time, wait for as many as the query needs."""
+    required = slots.required if realtime and slots is not None else 0
+    on_cluster = not (own.sparkContext.master or "").startswith("local")
+    return await_capacity(lambda: engine.capacity(own), required, on_cluster=on_cluster)

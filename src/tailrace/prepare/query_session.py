@@ -11,8 +11,16 @@ from tailrace.checkpoint import Checkpoint
 from tailrace.errors import DefinitionError, SettingRefused, ToolchainError
 from tailrace.plan.slots import Slots, cores_for
 from tailrace.prepare.options import RunOptions
-from tailrace.spark_jvm import is_local
-from tailrace.spark_session import has_context, is_replaceable, replaceable_session, require_engine, user_settings
+from tailrace.spark_jvm import is_on_this_machine
+from tailrace.spark_session import (
+    end_session,
+    has_context,
+    is_replaceable,
+    replaceable_session,
+    require_engine,
+    running_master,
+    user_settings,
+)
 from tailrace.tuning import SHUFFLE_PARTITIONS, query_settings
 
 _ADDED_TO = ("spark.jars", "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -28,6 +36,8 @@ def spark_for(
 
     A Spark that the program uses already is never restarted: its DataFrames would become invalid.
     """
+    if is_replaceable() and options.master not in (None, running_master()):
+        end_session()  # loading the user's file started it, without the options of the run
     if has_context():
         mine = is_replaceable() and options.master is None
         return replaceable_session(master=options.master), mine
@@ -72,7 +82,7 @@ def query_session(
     for key, value in options.conf.items():
         _set(own, key, value)
     chosen = engine.explicit_settings(own)
-    local = checkpoint.path is not None and is_local(chosen)
+    local = checkpoint.path is not None and is_on_this_machine(chosen)
     soft = query_settings(realtime=options.realtime, local=local)
     shuffle_partitions = _shuffle_partitions(options, chosen, checkpoint) or source_partitions
     if shuffle_partitions is not None:

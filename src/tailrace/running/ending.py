@@ -37,7 +37,7 @@ class Ending:
         return self.control.has_ended() if self.control is not None else not self._query.isActive
 
     def end(self, timeout_s: float | None) -> None:
-        """Save what was read and end the query, if that succeeds in time; the first call counts, others wait for it.
+        """Save what was read and end the query, if that succeeds in time. The first call counts; others wait for it.
 
         In real time the running batch ends at once; a micro-batch is finished. A query that fails meanwhile has ended,
         too. If the time runs out, the query still runs.
@@ -63,8 +63,8 @@ class Ending:
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
             time.sleep(_LOOK_EVERY_S)
-        if self.control.has_ended_retries():
-            return "a task had failed, and its records were not read again"
+        if self.control.has_unknown_retries():
+            return "an executor was lost, and what it had read is not known"
         return ""
 
     def _cut_short(self) -> str:

@@ -6,7 +6,7 @@ from tailrace.toolchain.engine_jar import ensure_engine, package_engine
 from tailrace.toolchain.jarlock import Jar, read_lock
 from tailrace.toolchain.jars import JarState, ensure_jars, jar_paths, jar_status, repair_jars
 from tailrace.toolchain.java import Java, ensure_java, find_java
-from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version
+from tailrace.toolchain.spark import check_pyspark, pyspark_jars_dir, pyspark_version, spark_home
 
 __all__ = [
     "ArchiveNotWrittenError",
@@ -28,5 +28,6 @@ __all__ = [
     "pyspark_version",
     "read_lock",
     "repair_jars",
+    "spark_home",
     "state_dir",
 ]

@@ -38,6 +38,7 @@ class GuardedProcess:
         output: IO[bytes],
         grace_s: float = 3.0,
         remove: Sequence[Path] = (),
+        remove_empty: Sequence[Path] = (),
         keep_open: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -48,6 +49,7 @@ class GuardedProcess:
             output: The file for the child's standard output and error.
             grace_s: How long the child may take to end after SIGTERM before it is killed.
             remove: Folders that the guard deletes after the child has ended.
+            remove_empty: Folders that the guard then deletes if they are empty: several guards may share one.
             keep_open: Descriptors that the child inherits, such as a file lock held for its lifetime.
             env: The child's environment; the owner's own by default.
         """
@@ -57,7 +59,7 @@ class GuardedProcess:
             "-S",
             str(Path(__file__)),
             str(grace_s),
-            json.dumps([str(folder) for folder in remove]),
+            json.dumps([[str(folder) for folder in folders] for folders in (remove, remove_empty)]),
             "--",
             *command,
         ]
@@ -95,7 +97,7 @@ def _die_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
+def _guard(command: list[str], grace_s: float, remove: list[str], remove_empty: list[str]) -> int:
     """Run ``command`` until it or the owner ends; return its exit code."""
     inherited = tuple(fd for fd in _open_descriptors() if fd > 2)
     child = subprocess.Popen(
@@ -122,6 +124,9 @@ def _guard(command: list[str], grace_s: float, remove: list[str]) -> int:
             os.read(wake_read, 4096)
     for folder in remove:
         shutil.rmtree(folder, ignore_errors=True)
+    for folder in remove_empty:
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
     return child.wait()
 
 
@@ -156,5 +161,5 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 if __name__ == "__main__":
     _, grace_argument, remove_argument, _, *command_arguments = sys.argv
-    code = _guard(command_arguments, float(grace_argument), json.loads(remove_argument))
+    code = _guard(command_arguments, float(grace_argument), *json.loads(remove_argument))
     sys.exit(code if code >= 0 else 128 - code)

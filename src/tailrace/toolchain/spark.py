@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
 
 from tailrace.errors import VersionUnsupported
@@ -55,6 +56,15 @@ def pyspark_jars_dir() -> Path:
             fix=_FIX,
         )
     return jars
+
+
+def spark_home() -> Path:
+    """Return the folder of the Spark that runs: ``SPARK_HOME``, or the installed PySpark.
+
+    Raises:
+        VersionUnsupported: PySpark is not installed, or is the client-only package.
+    """
+    return Path(os.environ.get("SPARK_HOME") or pyspark_jars_dir().parent)
 
 
 def ivy_jar() -> Path:

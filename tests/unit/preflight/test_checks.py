@@ -60,6 +60,12 @@ CASES = (
         ("3 of them taken by other queries", "local[5]"),
     ),
     Case(
+        "SLOTS_MISSING", Severity.ERROR,
+        {"capacity": Capacity(0), "master": "spark://127.0.0.1:7077"},
+        ({"capacity": Capacity(2), "master": "spark://127.0.0.1:7077"},),
+        ("Spark has 0", "no executor has registered", "free 2 cores on the cluster"),
+    ),
+    Case(
         "EXECUTORS_MISSING", Severity.WARNING,
         {"capacity": Capacity(2, executors_missing=3)}, ({},),
         ("3 executors", "minRegisteredResourcesRatio"),

@@ -1,7 +1,7 @@
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +14,7 @@ from tailrace import spark_session
 from tailrace.errors import DefinitionError, PipelineNotFound, UserCodeFailed
 from tailrace.prepare import loader
 from tailrace.prepare.loader import load_pipeline
+from tailrace.spark_jvm import PrelaunchedJvm
 
 HEAD = "import tailrace as tr\n"
 
@@ -152,15 +153,20 @@ def test_a_package_that_raises_is_the_users_code(here: Path, broken: str) -> Non
         load_pipeline("jobs_broken.fraud")
 
 
-@pytest.mark.parametrize("ending", [".py", ":pipeline"])
-def test_a_file_that_needs_spark_runs_once(here: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+@pytest.mark.parametrize(("ending", "prelaunched"), [(".py", False), (":pipeline", True)])
+def test_a_file_that_needs_spark_runs_once(
+    here: Path, monkeypatch: pytest.MonkeyPatch, ending: str, prelaunched: bool
+) -> None:
     """A type in text, as in ``@udf("double")``, is read by Spark, which is started for that."""
 
-    def start() -> None:
-        started.append("spark")
+    def start(conf: Mapping[str, str] | None) -> None:
+        started.append(conf)
         monkeypatch.setattr(SparkContext, "_active_spark_context", Context())
 
-    started: list[str] = []
+    started: list[Mapping[str, str] | None] = []
+    settings = {"spark.master": "spark://127.0.0.1:7077"}
+    if prelaunched:
+        monkeypatch.setattr(spark_session, "_prelaunched", PrelaunchedJvm(settings, lambda: None))
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(spark_session, "replaceable_session", start)
     monkeypatch.setattr(loader, "replaceable_session", start, raising=False)
@@ -173,7 +179,7 @@ def test_a_file_that_needs_spark_runs_once(here: Path, monkeypatch: pytest.Monke
         "schema = StructType.fromDDL('a long')\n" + definition("typed"),
     )
     assert load_pipeline(f"{name}{ending}").name == "typed"
-    assert started == ["spark"]
+    assert started == [settings if prelaunched else None], "once, with the settings of the run"
     assert (here / "runs.txt").read_text() == "run "
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(PySparkRuntimeError, match="SESSION_OR_CONTEXT_NOT_EXISTS"):

@@ -85,7 +85,7 @@ class FakeControl:
         self.did: list[str] = []
         self.ended = False
         self.idle = False
-        self.retries_ended = False
+        self.unknown_retries = False
         self.batch: int | None = 7
         """The batch that a request ends; None while it waits for the next one."""
         self.committed: set[int] = set()
@@ -101,8 +101,8 @@ class FakeControl:
     def is_idle(self) -> bool:
         return self.idle
 
-    def has_ended_retries(self) -> bool:
-        return self.retries_ended
+    def has_unknown_retries(self) -> bool:
+        return self.unknown_retries
 
     def end_batch(self) -> None:
         self.did.append("end batch")

@@ -96,13 +96,13 @@ def test_a_real_time_query_is_never_stopped_as_idle(clock: FakeClock) -> None:
     assert query.did == []
 
 
-def test_records_of_a_task_whose_retry_was_ended_are_repeated(clock: FakeClock) -> None:
+def test_records_that_a_lost_executor_may_have_read_are_repeated(clock: FakeClock) -> None:
     query, control = FakeQuery(), FakeControl()
-    control.retries_ended = True
+    control.unknown_retries = True
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert "task had failed" in stopped.repeats
+    assert "executor was lost" in stopped.repeats
 
 
 @pytest.mark.parametrize(

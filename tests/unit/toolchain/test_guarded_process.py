@@ -164,3 +164,18 @@ def test_a_killed_guard_takes_the_child_with_it(scene: Scene, wait_until: WaitUn
 def test_ctrl_c_in_the_owners_terminal_does_not_reach_the_child(scene: Scene) -> None:
     with scene.guarded(WAITING) as process:
         assert os.getsid(process.pid) == process.pid != os.getsid(0)
+
+
+def test_the_last_of_several_guards_removes_the_folder_that_they_share(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    own = [shared / "first", shared / "second"]
+    for folder in own:
+        folder.mkdir(parents=True)
+    with (tmp_path / "output").open("wb") as output:
+        first, second = (
+            GuardedProcess(["sleep", "60"], output=output, remove=[folder], remove_empty=[shared]) for folder in own
+        )
+    first.stop()
+    assert list(shared.iterdir()) == [own[1]]
+    second.stop()
+    assert not shared.exists()

@@ -44,6 +44,8 @@ def _stages(count: int) -> str:
 
 
 def _consequence(query: Query) -> str:
+    if query.capacity.slots == 0:
+        return "no executor has registered: other applications may hold the cluster's cores or memory"
     if query.shuffles:
         return "with fewer slots Spark refuses to start the query"
     unread = unread_partitions(query)
@@ -60,6 +62,8 @@ def unread_partitions(query: Query) -> list[str]:
 
 def _fixes(query: Query, slots: Slots) -> list[str]:
     cores = cores_for(slots.required + query.capacity.taken, query.settings)
+    if query.capacity.slots == 0:
+        return [f"free {counted(cores, 'core')} on the cluster: an application without spark.cores.max takes all"]
     fixes = [f"--master 'local[{cores}]'" if query.master.startswith("local") else f"executors with {cores} cores"]
     each = _fitting_partitions(query, slots)
     if each > 0:
