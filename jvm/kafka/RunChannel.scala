@@ -9,7 +9,7 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
-import org.apache.spark.util.RpcUtils
+import org.apache.spark.util.{RpcUtils, Utils}
 
 /** The readers of this process, so that a request to end their batch reaches them at once. */
 private[tailrace] object OpenReaders {
@@ -37,8 +37,15 @@ private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Long)
 private[tailrace] case class ReaderClosed(run: String, batch: Long, topicPartition: TopicPartition, position: Long)
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
-/** A report from an executor, which the driver can reach from then on. */
-private[tailrace] case class FromExecutor(opened: ReaderOpened, executor: RpcEndpointRef)
+/**
+ * A message between driver and executors, as bytes: an executor's RPC knows Spark's own classes only, not those of jars that
+ * were added to the application, and it ends the executor when it meets one.
+ */
+private[tailrace] object Wire {
+  def encode(message: Serializable): Array[Byte] = Utils.serialize(message)
+
+  def decode[T](bytes: Array[Byte]): T = Utils.deserialize[T](bytes, getClass.getClassLoader)
+}
 
 /** How readers and the driver talk: in the driver's process by calls, from executors by Spark's RPC. */
 private[tailrace] object RunChannel extends Logging {
@@ -67,11 +74,16 @@ private[tailrace] object RunChannel extends Logging {
 
   def readerOpened(opened: ReaderOpened): ReaderStart =
     if (isDriver) onDriver(opened, None)
-    else asExecutor(NotEnded)(side => side.driver.askSync[ReaderStart](FromExecutor(opened, side.self)))
+    else asExecutor(NotEnded) { side =>
+      Wire.decode[ReaderStart](side.driver.askSync[Array[Byte]]((Wire.encode(opened), side.self)))
+    }
 
   def readerClosed(closed: ReaderClosed): Unit =
     if (isDriver) RunControl.find(closed.run).foreach(_.readerClosed(closed))
-    else asExecutor(())(_.driver.send(closed))
+    else asExecutor(())(_.driver.send(Wire.encode(closed)))
+
+  /** Let the readers on an executor end a batch. */
+  def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
   private def onDriver(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart =
     RunControl.find(opened.run).map(_.readerOpened(opened, executor)).getOrElse(NotEnded)
@@ -97,18 +109,23 @@ private[tailrace] object RunChannel extends Logging {
   }
 
   private class DriverEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
-    override def receive: PartialFunction[Any, Unit] = { case closed: ReaderClosed =>
+    override def receive: PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
+      val closed = Wire.decode[ReaderClosed](bytes)
       RunControl.find(closed.run).foreach(_.readerClosed(closed))
     }
 
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
-      case FromExecutor(opened, executor) => context.reply(onDriver(opened, Some(executor)))
+      case (bytes: Array[Byte], executor: RpcEndpointRef) =>
+        context.reply(Wire.encode(onDriver(Wire.decode[ReaderOpened](bytes), Some(executor))))
     }
 
     override def onDisconnected(lost: RpcAddress): Unit = RunControl.all.foreach(_.executorLost(_.address == lost))
   }
 
   private class ExecutorEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
-    override def receive: PartialFunction[Any, Unit] = { case EndBatch(run, batch) => OpenReaders.end(run, batch) }
+    override def receive: PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
+      val end = Wire.decode[EndBatch](bytes)
+      OpenReaders.end(end.run, end.batch)
+    }
   }
 }

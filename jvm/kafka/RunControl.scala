@@ -122,7 +122,7 @@ final class RunControl private (execution: StreamExecution) {
     if (batch > endedThrough) {
       endedThrough = batch
       OpenReaders.end(run, batch)
-      executors.foreach(_.send(EndBatch(run, batch)))
+      executors.foreach(RunChannel.end(_, run, batch))
     }
   }
 

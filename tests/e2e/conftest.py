@@ -42,7 +42,7 @@ def cluster() -> Iterator[Cluster]:
 def spark(broker: Broker) -> Iterator[Any]:
     # 1 s instead of 5 s as the shortest checkpoint interval: a test then sees several of them.
     conf = {"spark.ui.enabled": "false", "spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
-    yield session("tests", master="local[8]", conf=conf)
+    yield session("tests", master=os.environ.get("TAILRACE_TEST_MASTER", "local[8]"), conf=conf)
     end_session()
 
 

@@ -96,6 +96,11 @@ def times(request: pytest.FixtureRequest) -> Iterator[dict[str, list[float]]]:
 def test_nothing_is_lost_or_repeated(
     kafka: Kafka, tmp_path: Path, times: dict[str, list[float]], name: str, mode: str
 ) -> None:
+    require_exact_stops(kafka, tmp_path, times, name, mode)
+
+
+def require_exact_stops(kafka: Kafka, tmp_path: Path, times: dict[str, list[float]], name: str, mode: str) -> None:
+    """Stop and start a query under load, and require that every record was processed once."""
     work = WORKS[name]
     topics = [kafka.topic(f"in{number}", 2) for number in range(work.sources)]
     pipeline = tr.Pipeline(
