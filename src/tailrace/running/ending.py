@@ -52,14 +52,15 @@ class Ending:
     def _end(self, timeout_s: float) -> str:
         if self.control is None:
             return self._cut_short()
-        if timeout_s <= 0:
-            return "a stop timeout of 0 leaves no time to save"
         deadline = time.monotonic() + timeout_s
-        self.control.stop()
+        if timeout_s > 0 or not self._realtime:
+            self.control.stop()
         while not self.control.has_ended():
             if not self._realtime and self.control.is_idle():
                 self._query.stop()  # it waits for its next trigger
                 break
+            if timeout_s <= 0:
+                return "a stop timeout of 0 leaves no time to save"
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
             time.sleep(_LOOK_EVERY_S)

@@ -20,7 +20,8 @@ _FIX = "use the versions that tailrace doctor shows"
 
 def check(query: Query) -> Iterator[Finding]:
     """Refuse a bounded run, and warn about stops, if the source is Spark's own."""
-    if not query.realtime or not query.uncontrolled:
+    reads_kafka = any("kafka" in read.format.lower() for read in query.reads)
+    if not query.realtime or not query.uncontrolled or not reads_kafka:
         return
     if query.bounded:
         yield error(
