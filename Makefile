@@ -17,7 +17,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && printf -- '-n 2 --dist worksteal')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit matrix test-engines bench bench-start soak docs lock class-lists clean
+.PHONY: help setup demo test lint unit matrix test-engines bench bench-start soak soak-stops docs lock class-lists clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -58,9 +58,13 @@ bench-start: $(READY)  ## time from `tailrace run` to the first output, and of t
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 
-soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 restarts under load; about an hour
+soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 stops of each query; about an hour
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
-		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py
+		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py \
+		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py
+
+soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; ten minutes
+	@TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py
 
 docs: $(READY)  ## write the generated reference pages anew
 	@$(BIN)/python -m docs.generate

@@ -25,7 +25,7 @@ stable for log searches. Its wording may change at any time.
   x SlotsMissing            more tasks at once than task slots
   x CheckpointError         the checkpoint folder
     + CheckpointUnwritable  + CheckpointInUse     + CheckpointForeign
-    + CheckpointFormatOld   + CheckpointOutgrown
+    + CheckpointFormatOld   + CheckpointOutgrown  + CheckpointTimeout
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed

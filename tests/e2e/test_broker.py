@@ -39,7 +39,7 @@ def test_life_of_a_broker_started_by_hand(own_home: dict[str, str]) -> None:
 
     made = broker(own_home, "topic", "kept", "--partitions", "3")
     assert made.returncode == 0, made.stderr
-    assert "is there already" in broker(own_home, "topic", "kept", "--partitions", "3").stderr
+    assert "already exists" in broker(own_home, "topic", "kept", "--partitions", "3").stderr
     assert "[TOPIC_EXISTS]" in broker(own_home, "topic", "kept", "--partitions", "4").stderr
     assert next(each for each in status(own_home) if each["name"] == "default")["topics"] == {"kept": 3}
 

@@ -44,7 +44,7 @@ def test_every_lane_is_measured_and_nothing_is_lost(tmp_path: Path, mark: str) -
 @pytest.mark.parametrize(
     ("moment", "end"),
     [
-        ("Starting a Kafka broker", signal.SIGKILL),
+        ("Starting a temporary Kafka broker", signal.SIGKILL),
         ("Kafka alone warming up", signal.SIGINT),
         ("real time warming up", signal.SIGKILL),
     ],

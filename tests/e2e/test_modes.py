@@ -176,7 +176,7 @@ def _values(seen: list[Any]) -> set[tuple[tuple[str, Any], ...]]:
 
 
 def _distinct(seen: list[Any]) -> set[int]:
-    """What arrived at least once: a stop in real time replays what its last checkpoint did not cover."""
+    """What arrived at least once."""
     return {value["id"] for _, value in seen}
 
 

@@ -140,7 +140,7 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
         "run", "p.py", "--once", "--mode", mode, "--conf", f"{KEY}=1000", cwd=tmp_path, env=env, timeout_s=120
     )
     assert done.returncode == 0, done.stderr
-    assert "It ends when what is there now has been processed." in done.stderr
+    assert "It ends when all existing records are processed." in done.stderr
     assert "with 10 records" in done.stderr
     assert "since the last checkpoint" not in done.stderr
     assert len(kafka.receive_count(f"{name}-out", 10)) == 10

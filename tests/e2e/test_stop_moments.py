@@ -2,11 +2,15 @@
 
 import json
 import secrets
+import signal
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -234,6 +238,88 @@ def test_an_idle_micro_batch_query_stops_at_once(kafka: Kafka, tmp_path: Path, e
     assert time.monotonic() - began < 8, "it does not wait for the next trigger"
     query.finish("microbatch")
     assert query.written() == Counter([1])
+
+
+PROGRAM = """\
+import sys, time
+import tailrace as tr
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+
+@F.udf(LongType())
+def wait(value):
+    time.sleep({seconds})
+    return value
+
+servers, checkpoint = {servers!r}, {checkpoint!r}
+pipeline = tr.Pipeline({name!r}, tr.KafkaSource({source!r}, "a long", starting="earliest"),
+    lambda df: df.withColumn("a", wait("a")), tr.KafkaSink({sink!r}), malformed="drop")
+with tr.start(pipeline, {mode!r}, bootstrap_servers=servers, checkpoint=checkpoint, stop_timeout="60s") as query:
+    print("runs", flush=True)
+    try:
+        query.wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+print(repr(query.summary().repeats), flush=True)
+"""
+
+
+@contextmanager
+def program(query: Query, folder: Path, mode: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A user's program with a query, in a Python of its own."""
+    (folder / "program.py").write_text(
+        PROGRAM.format(
+            name=query.pipeline.name,
+            seconds=seconds,
+            source=query.source,
+            sink=query.sink,
+            mode=mode,
+            servers=query.kafka.bootstrap_servers,
+            checkpoint=str(query.checkpoint),
+        )
+    )
+    process = subprocess.Popen(
+        [sys.executable, "program.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n", process.communicate()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_ctrl_c_in_a_program(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    """PySpark cancels all jobs on Ctrl-C; a query of Tailrace is stopped instead."""
+    query = Query(kafka, tmp_path)
+    with Load(kafka, [query.source]) as load, program(query, tmp_path, mode, 0) as process:
+        wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert out == "interrupted\n''\n", err
+    query.finish(mode)
+    assert query.written() == Counter(range(load.sent))
+
+
+@pytest.mark.parametrize("mode", ["realtime"])
+def test_the_second_ctrl_c_stops_at_once(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    query = Query(kafka, tmp_path)
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(1000)])  # 50 s in two tasks
+    with program(query, tmp_path, mode, 0.1) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "interrupted\n"
+        time.sleep(1)  # it waits for its rows
+        assert process.poll() is None
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert time.monotonic() - began < 25
+    assert query.logged("offsets") == query.logged("commits") == set()
+    query.pipeline = replace(query.pipeline, transform=lambda df: df)
+    query.finish(mode)
+    assert set(query.written()) == set(range(1000))
 
 
 class TestCheckpointOnRequest:

@@ -104,7 +104,7 @@ def topic(
     config = _client(bootstrap_servers)
     for each in names:
         created = create_topic(config, each, partitions)
-        outcome = f"created with {counted(partitions, 'partition')}" if created else "is there already"
+        outcome = f"created with {counted(partitions, 'partition')}" if created else "already exists"
         say(f"topic {each!r} {outcome}")
 
 

@@ -63,7 +63,7 @@ def _say_started(pipeline: Pipeline, options: RunOptions, running: "RunningQuery
         say(f"{slots}progress is saved every {in_words(options.interval_ms)} in {running.checkpoint_location}")
     else:
         say(f"progress is saved with every batch in {running.checkpoint_location}")
-    say("It ends when what is there now has been processed." if options.once else "Ctrl-C stops it.")
+    say("It ends when all existing records are processed." if options.once else "Ctrl-C stops it.")
 
 
 def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None:

@@ -51,7 +51,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     # Refuse wrong options now, not after a minute of measuring.
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
-    screen.say("Starting a Kafka broker of its own ...")
+    screen.say("Starting a temporary Kafka broker ...")
     with temporary_broker(screen.say) as broker:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)

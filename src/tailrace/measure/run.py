@@ -80,7 +80,7 @@ def open_bench(bootstrap_servers: str | None, partitions: int, announce: Announc
         BrokerUnreachable: The named broker does not answer.
     """
     if bootstrap_servers is None:
-        announce("Starting a Kafka broker of its own ...")
+        announce("Starting a temporary Kafka broker ...")
         with memory_dir() as memory, temporary_broker(announce, memory=memory) as broker:
             client = plain_client(broker.bootstrap_servers)
             log = "on disk" if memory is None else "in memory"

@@ -43,28 +43,36 @@ class Ending:
         too. If the time runs out, the query still runs.
         """
         with self._lock:
-            if self.is_requested or not self._query.isActive:
+            if self.is_requested or self.has_ended():
                 return
             self.is_requested = True
+            self.repeats = "the stop was interrupted"
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
 
     def _end(self, timeout_s: float) -> str:
         if self.control is None:
-            return "Spark's own source reads its records, which cannot end a batch" if self._realtime else ""
-        if timeout_s <= 0:
-            return "a stop timeout of 0 leaves no time to save"
+            return self._cut_short()
         deadline = time.monotonic() + timeout_s
-        self.control.stop()
+        if timeout_s > 0 or not self._realtime:
+            self.control.stop()
         while not self.control.has_ended():
             if not self._realtime and self.control.is_idle():
                 self._query.stop()  # it waits for its next trigger
                 break
+            if timeout_s <= 0:
+                return "a stop timeout of 0 leaves no time to save"
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
             time.sleep(_LOOK_EVERY_S)
         if self.control.has_unknown_retries():
             return "an executor was lost, and what it had read is not known"
         return ""
+
+    def _cut_short(self) -> str:
+        """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""
+        if self._realtime:
+            return "Spark's own source reads its records, which cannot end a batch"
+        return "its batch was not finished" if self._query.status["isTriggerActive"] else ""
 
     @property
     def _realtime(self) -> bool:

@@ -110,6 +110,8 @@ class RunningQuery:
         """The topic that it writes to; empty if each row names one."""
         self._ending = ending
         self._saving = Saving(name, ending.control, mode) if ending.control is not None else None
+        self.is_closed = False
+        """Whether it has ended and its checkpoint is unlocked."""
         self.bounded = False
         """Whether it ends by itself when it has read what was in its topics at the start."""
         self._checkpoint = checkpoint
@@ -244,7 +246,7 @@ class RunningQuery:
             raise self.unanswered(failed) from failed
         if failure is not None:
             self._settle_counts()
-            self._checkpoint.release()
+            self._close()
             self._failure_raised = True
             raise failure
 
@@ -262,11 +264,11 @@ class RunningQuery:
                 its checkpoint stays locked because it may still run.
         """
         failure = None
-        with contextlib.suppress(*_SPARK_FAILED):
-            # Before the stop: what Spark reports later may be caused by the stop.
-            failure = self._find_failure()
-            self._note_progress()
         try:
+            with contextlib.suppress(*_SPARK_FAILED):
+                # Before the stop: what Spark reports later may be caused by the stop.
+                failure = self._find_failure()
+                self._note_progress()
             if failure is None:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
@@ -285,7 +287,7 @@ class RunningQuery:
                 ) from failed
         self._settle_counts()
         self.python_costs()  # saved while the checkpoint is locked
-        self._checkpoint.release()
+        self._close()
         if failure is not None and not self._failure_raised:
             self._failure_raised = True
             raise failure
@@ -295,7 +297,11 @@ class RunningQuery:
         """Stop without saving; Ctrl-C must not leave a query without a handle."""
         with contextlib.suppress(*_SPARK_FAILED):
             self.query.stop()
+        self._close()
+
+    def _close(self) -> None:
         self._checkpoint.release()
+        self.is_closed = True
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""
@@ -321,7 +327,7 @@ class RunningQuery:
         """Return the error for a call that Spark did not answer."""
         if has_jvm_ended(failed):
             self._end_watches()
-            self._checkpoint.release()
+            self._close()
             self._failure_raised = True
             return self._note_jvm_end(failed)
         return QueryFailed(

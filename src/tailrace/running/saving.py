@@ -1,5 +1,6 @@
 """Save the progress of a running query on request, instead of at the next checkpoint."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
 from tailrace.engine import RunControl
-from tailrace.errors import CheckpointTimeout
+from tailrace.errors import CheckpointTimeout, TailraceError
 from tailrace.pipeline import Mode
 
 _LOOK_EVERY_S = 0.005
@@ -60,19 +61,22 @@ class Saving:
                 return joined.result(timeout_s)
             except FutureTimeoutError as late:
                 raise self._late(timeout_s) from late
+        deadline = time.monotonic() + timeout_s
         try:
-            saved = self._save(time.monotonic() + timeout_s, timeout_s, require_running)
+            number = self._save(deadline, timeout_s, require_running)
         except BaseException as failed:
             mine.set_exception(failed)
             raise
-        else:
-            mine.set_result(saved)
-            return saved
         finally:
             with self._lock:
-                self._current = None
+                self._current = None  # a later request is about records that this checkpoint may not contain
+        saved = SavedCheckpoint(number, self._pause_ms(number, deadline, require_running))
+        mine.set_result(saved)
+        return saved
 
-    def _save(self, deadline: float, timeout_s: float, require_running: Callable[[], None]) -> SavedCheckpoint:
+    def _save(self, deadline: float, timeout_s: float, require_running: Callable[[], None]) -> int | None:
+        """Return the number of the batch that was saved."""
+
         def wait() -> None:
             require_running()
             if time.monotonic() > deadline:
@@ -86,20 +90,28 @@ class Saving:
             wait()
         while not self._control.is_committed(batch):
             wait()
-        pause_by = min(deadline, time.monotonic() + _PAUSE_TIMEOUT_S)
-        while (pause_ms := self._control.pause_ms(batch)) is None and time.monotonic() < pause_by:
-            require_running()
-            time.sleep(_LOOK_EVERY_S)
-        return SavedCheckpoint(batch, pause_ms)
+        return batch
 
-    def _next_commit(self, wait: Callable[[], None]) -> SavedCheckpoint:
+    def _next_commit(self, wait: Callable[[], None]) -> int | None:
         """Wait for the commit of the running micro-batch, if one runs."""
         running, saved = self._control.latest_logged()
         if running is None or running == saved:
-            return SavedCheckpoint(saved, 0.0)
+            return saved
         while not self._control.is_committed(running):
             wait()
-        return SavedCheckpoint(running, 0.0)
+        return running
+
+    def _pause_ms(self, batch: int | None, deadline: float, require_running: Callable[[], None]) -> float | None:
+        """Wait until the next batch reads, and return how long none did; None if it does not begin."""
+        if self._mode is Mode.MICROBATCH or batch is None:
+            return 0.0
+        pause_by = min(deadline, time.monotonic() + _PAUSE_TIMEOUT_S)
+        with contextlib.suppress(TailraceError):  # it was stopped meanwhile; the checkpoint is saved all the same
+            while (pause_ms := self._control.pause_ms(batch)) is None and time.monotonic() < pause_by:
+                require_running()
+                time.sleep(_LOOK_EVERY_S)
+            return pause_ms
+        return None
 
     def _late(self, timeout_s: float) -> CheckpointTimeout:
         return CheckpointTimeout(

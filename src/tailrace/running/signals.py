@@ -3,12 +3,44 @@
 import contextlib
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _Handler = Callable[[int, FrameType | None], Any]
+_PYSPARKS = "pyspark.core.context"
+
+
+class Interruptible(Protocol):
+    """A query that Ctrl-C may interrupt."""
+
+    is_closed: bool
+
+
+_queries: weakref.WeakSet[Interruptible] = weakref.WeakSet()
+"""The queries that Ctrl-C must not fail."""
+
+
+def keep_jobs_on_interrupt(query: Interruptible) -> None:
+    """Let Ctrl-C only raise KeyboardInterrupt as long as a query runs, so that the program can stop it.
+
+    PySpark's own handler cancels all jobs first, which fails the query. A handler of the user's stays.
+    """
+    _queries.add(query)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or getattr(before, "__module__", "") != _PYSPARKS:
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if all(each.is_closed for each in _queries):
+            before(number, frame)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ class FakeBench:
 
     @contextmanager
     def place(self, servers: str | None, partitions: int, announce: Any) -> Iterator[Bench]:
-        announce("Starting a Kafka broker of its own ...")
+        announce("Starting a temporary Kafka broker ...")
         self.servers, self.partitions = servers, partitions
         yield Bench(servers or "b:1", {}, partitions, Path("scratch"))
 
@@ -93,7 +93,7 @@ def test_a_benchmark_prints_table_ratios_and_files(capsys: Capture, fake: FakeBe
     assert [cell.key for cell in fake.cells] == ["floor", "microbatch", "realtime"]
     assert fake.out == Path("here")
     for words in (
-        "Starting a Kafka broker of its own ...",
+        "Starting a temporary Kafka broker ...",
         "p99.9",
         f"p50    {batch.title}: 250.0 times {fast.title} (250.0 to 250.0 over 2 runs)",
         "report  here/report.html",

@@ -31,9 +31,10 @@ class FakeRun:
     batches: int = 3
     rows: int = 4711
     uncommitted: int = 0
+    repeats: str = ""
     lost_lineage: str = ""
     slots: Slots | None = None
-    checkpoint: str = "/checkpoints/fraud"
+    checkpoint_location: str = "/checkpoints/fraud"
     options: RunOptions | None = None
     findings: tuple[Finding, ...] = ()
     why_microbatch: tuple[Finding, ...] = ()
@@ -69,9 +70,10 @@ class FakeRun:
             12.5,
             self.batches,
             self.rows,
-            self.checkpoint,
+            self.checkpoint_location,
             self.malformed,
             uncommitted_rows=self.uncommitted,
+            repeats=self.repeats,
         )
 
 
@@ -96,7 +98,7 @@ def run_fake(
 
 
 def test_a_run_until_ctrl_c_prints_start_and_summary(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = run_fake(monkeypatch, FakeRun(uncommitted=20))
+    options = run_fake(monkeypatch, FakeRun())
     assert (options.mode, options.once, options.checkpoint_every, options.interval_ms) == (
         Mode.REALTIME,
         False,
@@ -109,35 +111,63 @@ def test_a_run_until_ctrl_c_prints_start_and_summary(capsys: Capture, monkeypatc
         "fraud: in -> out, in real time: every record at once",
         "progress is saved every 5m in /checkpoints/fraud",
         "Ctrl-C stops it.",
-        "stopped after 12.5 s: 3 checkpoints with 4,711 records",
-        "20 records since the last checkpoint will be processed again at the next start",
+        "stopped after 12.5 s: 3 checkpoints with 4,711 records; the next start repeats nothing",
     ]
+
+
+LATE = "its batch did not end within 10 s"
+
+
+@pytest.mark.parametrize(
+    ("mode", "uncommitted", "last"),
+    [
+        ("realtime", 20, "the next start processes 20 records since the last checkpoint again"),
+        ("realtime", 1, "the next start processes 1 record since the last checkpoint again"),
+        ("realtime", 0, "no record was read since the last checkpoint"),
+        ("microbatch", 0, "the next start processes that batch again"),
+    ],
+)
+def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, mode: str, uncommitted: int, last: str
+) -> None:
+    run_fake(monkeypatch, FakeRun(uncommitted=uncommitted, repeats=LATE), "--mode", mode)
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "stopped after 12.5 s: 3 checkpoints with 4,711 records",
+        f"{LATE}: {last}",
+    ]
+
+
+@pytest.mark.parametrize(("arguments", "timeout_s"), [((), 10.0), (("--stop-timeout", "1m"), 60.0)])
+def test_the_time_that_a_stop_may_take_is_an_option(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], timeout_s: float
+) -> None:
+    assert run_fake(monkeypatch, FakeRun(), *arguments).stop_timeout_s == timeout_s
 
 
 def test_a_run_once_prints_start_and_done(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     options = run_fake(monkeypatch, FakeRun(done=True), "--once")
-    assert (options.once, options.interval_ms) == (True, 5_000)
+    assert (options.once, options.interval_ms) == (True, 300_000)
     shown = capsys.readouterr().err
-    assert "progress is saved every 5s in" in shown
-    assert "It ends when what is there now has been processed." in shown
+    assert "progress is saved every 5m in" in shown
+    assert "It ends when all existing records are processed." in shown
     assert "Ctrl-C stops it." not in shown
     assert "done after 12.5 s: 3 checkpoints" in shown
-    assert "since the last checkpoint" not in shown, "everything is saved"
+    assert shown.endswith("; the next start repeats nothing\n"), "everything is saved"
 
 
 def test_a_run_once_that_was_stopped_early_is_not_done(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = run_fake(monkeypatch, FakeRun(uncommitted=1), "--once", "--checkpoint-every", "30s")
+    options = run_fake(monkeypatch, FakeRun(uncommitted=1, repeats=LATE), "--once", "--checkpoint-every", "30s")
     assert options.interval_ms == 30_000
     shown = capsys.readouterr().err
     assert "stopped after 12.5 s" in shown
-    assert "1 record since the last checkpoint will be processed again at the next start" in shown
+    assert "1 record since the last checkpoint" in shown
 
 
-def test_no_repetition_is_announced_without_new_records(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_checkpoint_and_one_record_are_singular(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun(batches=1, rows=1, slots=Slots((1,))))
     shown = capsys.readouterr().err
     assert "1 task slot; progress" in shown
-    assert shown.endswith("stopped after 12.5 s: 1 checkpoint with 1 record\n")
+    assert shown.endswith("stopped after 12.5 s: 1 checkpoint with 1 record; the next start repeats nothing\n")
 
 
 def test_micro_batch_saves_progress_with_every_batch(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +226,7 @@ def test_the_summary_is_json_on_standard_output(capsys: Capture, monkeypatch: py
         "why_microbatch": [],
         "python": {},
         "uncommitted_rows": 0,
+        "repeats": "",
     }
 
 

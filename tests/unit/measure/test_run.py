@@ -286,7 +286,7 @@ def test_own_broker_is_stopped(memory: Path | None, log: str, tmp_path: Path, mo
         assert (homes, bench.broker_log) == ([memory], log)
         assert notes == []
     assert notes == ["gone"]
-    assert said == ["Starting a Kafka broker of its own ..."]
+    assert said == ["Starting a temporary Kafka broker ..."]
 
 
 def test_users_broker_is_asked_first_and_the_folder_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,17 @@ CASES = (
         ("spark.speculation=true",),
     ),
     Case(
+        "BATCH_END_UNSUPPORTED", Severity.WARNING,
+        {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x"}, ({}, {"uncontrolled": "Spark 4.4.0", **MICRO}),
+        ("a stop repeats", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor"),
+    ),
+    Case(
+        "BATCH_END_UNSUPPORTED", Severity.ERROR,
+        {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x", "bounded": True},
+        ({"bounded": True}, {"uncontrolled": "Spark 4.4.0", "bounded": True, **MICRO}),
+        ("once cannot end", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor", "--mode microbatch"),
+    ),
+    Case(
         "QUERY_REFUSED", Severity.ERROR,
         {"refusals": (refusal("_LEGACY_ERROR_TEMP_3102", "Sorting is not supported on streams;\nmore"),)}, ({},),
         ("Sorting is not supported on streams", "fraud.py:7 (select)"),

@@ -101,15 +101,25 @@ def test_a_trigger_that_is_no_duration_is_refused_before_anything_starts() -> No
         RunOptions(Mode.MICROBATCH, trigger_every="soon")
 
 
-def test_a_run_once_in_real_time_saves_as_often_as_spark_allows_unless_told_otherwise() -> None:
-    assert RunOptions(Mode.REALTIME, once=True).interval_ms == 5_000
+def test_a_run_once_has_the_same_interval_as_any_other() -> None:
+    assert RunOptions(Mode.REALTIME, once=True).interval_ms == 300_000
     assert RunOptions(Mode.REALTIME, once=True, checkpoint_every="30s").interval_ms == 30_000
-    assert RunOptions(Mode.REALTIME, checkpoint_every="30s").interval_ms == 30_000
+    assert RunOptions(Mode.REALTIME, once=True, conf={MINIMUM: "1000"}).interval_ms == 300_000
 
 
-@pytest.mark.parametrize(("minimum", "interval_ms"), [("1000", 1_000), ("1s", 1_000), ("2 minutes", 120_000)])
-def test_a_run_once_saves_as_often_as_the_users_own_bound_allows(minimum: str, interval_ms: int) -> None:
-    assert RunOptions(Mode.REALTIME, once=True, conf={MINIMUM: minimum}).interval_ms == interval_ms
+@pytest.mark.parametrize(("given", "seconds"), [("10s", 10.0), ("0s", 0.0), ("500ms", 0.5), ("2 minutes", 120.0)])
+def test_a_stop_timeout_is_a_duration(given: str, seconds: float) -> None:
+    assert RunOptions(stop_timeout=given).stop_timeout_s == seconds
+
+
+def test_a_stop_has_ten_seconds_by_default() -> None:
+    assert RunOptions().stop_timeout_s == 10
+
+
+@pytest.mark.parametrize("given", ["soon", "-1s", ""])
+def test_a_stop_timeout_that_is_no_duration_is_refused_before_anything_starts(given: str) -> None:
+    with pytest.raises(DurationInvalid, match="--stop-timeout"):
+        RunOptions(stop_timeout=given)
 
 
 def test_a_run_once_takes_no_interval_below_the_bound_either() -> None:

@@ -398,30 +398,6 @@ def test_behind_a_java_key_store_spark_creates_the_dead_letter_topic(kafka: Fake
     looked_up_by_spark(target(sink=behind)).create_topics(pytest.fail)
 
 
-@pytest.mark.parametrize(("mode", "refused"), [("realtime", True), ("auto", True), ("microbatch", False)])
-def test_behind_a_java_key_store_a_bounded_run_in_real_time_is_refused(
-    kafka: FakeKafka, mode: Any, refused: bool
-) -> None:
-    options = RunOptions(mode, bootstrap_servers=SERVERS, once=True)
-    refusal = target(KafkaSource("payments", SCHEMA, options=KEY_STORE), options=options).refusal(options)
-    assert (refusal is not None) == refused
-    if refusal is not None:
-        assert refusal.what == "pipeline 'fraud' cannot run once in real time"
-        assert refusal.fix == "--mode microbatch"
-    assert target(options=options).refusal(options) is None
-    assert kafka.addresses == []
-
-
-def test_a_bounded_run_ends_at_the_end_offsets_of_its_start(kafka: FakeKafka) -> None:
-    kafka.ends = {("payments", 0): 5, ("payments", 1): 7, ("refunds", 0): 3}
-    both = looked_up(target(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)))
-    bound = both.bound()
-    assert bound.ends == [{"payments": {0: 5, 1: 7}}, {"refunds": {0: 3}}]
-    kafka.ends["payments", 0] = 6
-    assert bound.ends == [{"payments": {0: 5, 1: 7}}, {"refunds": {0: 3}}]
-    assert bound.alone
-
-
 def test_only_reachable_sources_are_compared_with_their_schema(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,14 +10,12 @@ from tailrace.checkpoint import Checkpoint, Owner
 from tailrace.errors import (
     CheckpointInUse,
     DefinitionError,
-    OptionRefused,
     QueryRefused,
     SlotsMissing,
     ToolchainError,
     TopicMissing,
 )
 from tailrace.pipeline import Mode
-from tailrace.plan.bound import Bound
 from tailrace.plan.operator import Operator
 from tailrace.plan.refusal import Refusal
 from tailrace.plan.slots import Capacity, Slots
@@ -45,7 +43,8 @@ class FakeTarget:
     slots_needed: int = 2
     missing_topic: bool = False
     refused_in: set[Mode] = field(default_factory=set)
-    once_refused: bool = False
+    bounded: list[bool] = field(default_factory=list)
+    """For each query that was built, whether it ends by itself in real time."""
     restartable: bool = True
     name: str = "fraud"
     rights_unknown: set[str] = field(default_factory=set)
@@ -53,9 +52,6 @@ class FakeTarget:
     owner: Owner = OWNER
     partitions: int | None = 2
     spark: FakeSpark = field(default_factory=lambda: FakeSpark(2))
-
-    def refusal(self, options: RunOptions) -> OptionRefused | None:
-        return OptionRefused("not once") if self.once_refused and options.once and options.realtime else None
 
     def look_up(self, _options: RunOptions, findings: Findings) -> None:
         self.steps.append("look up")
@@ -83,11 +79,20 @@ class FakeTarget:
 
     def build(self, _own: object, options: RunOptions) -> BuiltQuery:
         self.steps.append(f"build {options.planned_mode}")
-        frame: Any = None
-        return BuiltQuery(self.name, frame)
+        built: Any = FakeBuilt(self)
+        return built
 
-    def bound(self) -> Bound:
-        return Bound([{"payments": {0: 7}}])
+
+@dataclass
+class FakeBuilt:
+    """A query that was built for a target."""
+
+    target: FakeTarget
+    frame: object = None
+
+    def controlled(self, *, bounded: bool) -> "FakeBuilt":
+        self.target.bounded.append(bounded)
+        return self
 
 
 @pytest.fixture(autouse=True)
@@ -187,23 +192,21 @@ def test_auto_that_neither_mode_accepts_is_refused(tmp_path: Path, dry_run: bool
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_options_that_real_time_refuses(tmp_path: Path, dry_run: bool) -> None:
-    target = FakeTarget(tmp_path, once_refused=True)
-    with prepared_for(target, "auto", dry_run=dry_run, once=True) as prepared:
-        assert prepared.report.mode is Mode.MICROBATCH
-        assert [finding.code for finding in prepared.report.why_microbatch] == [OptionRefused.code]
-    if dry_run:
-        assert prepared_for(target, dry_run=True, once=True).report.errors == {OptionRefused.code}
-    else:
-        with pytest.raises(OptionRefused):
-            prepared_for(target, dry_run=False, once=True)
+@pytest.mark.parametrize(
+    ("mode", "once", "bounded"), [("realtime", True, True), ("realtime", False, False), ("microbatch", True, False)]
+)
+def test_only_a_run_once_in_real_time_is_bounded_by_its_source(
+    tmp_path: Path, dry_run: bool, mode: str, once: bool, bounded: bool
+) -> None:
+    target = FakeTarget(tmp_path)
+    with prepared_for(target, mode, dry_run=dry_run, once=once):
+        assert target.bounded == [bounded]
 
 
-def test_the_end_of_a_bounded_run_is_asked_before_it_starts(tmp_path: Path) -> None:
-    for mode, once, asked in (("realtime", True, True), ("realtime", False, False), ("microbatch", True, False)):
-        with prepared_for(FakeTarget(tmp_path), mode, dry_run=False, once=once) as prepared:
-            assert (prepared.end is not None) == asked
-    assert prepared_for(FakeTarget(tmp_path), dry_run=True, once=True).end is None
+def test_auto_that_becomes_micro_batch_is_no_longer_bounded_by_its_source(tmp_path: Path) -> None:
+    target = FakeTarget(tmp_path, refused_in={Mode.REALTIME})
+    with prepared_for(target, "auto", dry_run=False, once=True):
+        assert target.bounded == [True, False]
 
 
 def test_the_checkpoint_stays_locked_once_the_query_has_its_lease(tmp_path: Path) -> None:

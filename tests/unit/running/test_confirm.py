@@ -8,7 +8,8 @@ from tailrace.errors import QueryFailed
 from tailrace.running import query as running
 from tailrace.running.confirm import confirm
 
-from .test_query import FakeCheckpoint, FakeQuery, run
+from .fakes import FakeCheckpoint, FakeQuery
+from .test_query import run
 
 
 def test_a_jvm_that_dies_while_a_query_starts_is_told_in_the_users_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,3 +52,22 @@ def test_a_query_that_ends_while_its_functions_are_loaded_is_not_waited_for(monk
     query.isActive = False
     with pytest.raises(QueryFailed, match="while its Python functions were loading"):
         confirm(run(query, costs=functions))
+
+
+@pytest.mark.parametrize("saw_tasks", [False, True])
+def test_a_bounded_run_with_little_to_read_may_end_before_it_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch, saw_tasks: bool
+) -> None:
+    monkeypatch.setattr(engine, "has_running_tasks", lambda _: saw_tasks)
+    monkeypatch.setattr(engine, "runs_in_real_time", lambda _: True)
+    monkeypatch.setattr(running, "failure_text", lambda _: None)
+    functions = LoadingFunctions()
+    functions.looks = -(10**6)
+    query = FakeQuery()
+    query.isActive = False
+    bounded = run(query, costs=functions)
+    bounded.bounded = True
+    confirm(bounded)
+    bounded.bounded = False
+    with pytest.raises(QueryFailed, match="ended"):
+        confirm(bounded)

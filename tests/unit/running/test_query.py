@@ -1,5 +1,6 @@
-"""A running query, without Spark: how a bounded run finds its end, how a run fails, and what it tells of itself."""
+"""A running query, without Spark: how it is waited for and stopped, how it fails, and what its summary contains."""
 
+import signal
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -8,95 +9,34 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tailrace.engine import FunctionCost
-from tailrace.errors import QueryFailed
+from tailrace.errors import QueryFailed, QueryRefused
 from tailrace.pipeline import Mode
-from tailrace.plan.bound import Bound
 from tailrace.preflight.report import CheckReport
 from tailrace.running import query as running
+from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery
+from tailrace.running.saving import SavedCheckpoint
+from tailrace.running.signals import stop_on_signals
 
-Ends = dict[str, dict[int, int]]
+from .fakes import FakeCheckpoint, FakeControl, FakeCounts, FakeQuery
+
 REPORT = CheckReport("fraud", Mode.REALTIME, None, 2, ())
 
 
-class FakeCheckpoint:
-    location = "/checkpoints/fraud"
+class EndingControl(FakeControl):
+    """A control whose query ends as soon as that is requested."""
 
-    def __init__(self) -> None:
-        self.held = True
-
-    def release(self) -> None:
-        self.held = False
-
-    def save_costs(self, costs: object) -> None:
-        assert self.held
-
-
-class FakeCounts:
-    def __init__(self, **malformed: int) -> None:
-        self._malformed = malformed
-
-    def malformed(self) -> dict[str, int]:
-        return self._malformed
-
-    def read(self) -> int:
-        return sum(self._malformed.values())
-
-    def settle(self) -> None:
-        """Nothing is on its way."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class FakeQuery:
-    """A query whose batches are listed beforehand; while it runs, one more is there at each look."""
-
-    def __init__(self, *batches: int) -> None:
-        self.isActive = True
-        self.did: list[str] = []
-        self._batches = [
-            {"batchId": number, "numInputRows": 2, "sources": [{"endOffset": {"payments": {"0": offset}}}]}
-            for number, offset in enumerate(batches)
-        ]
-        self._looks = -1
-
-    @property
-    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's own name
-        self._looks += self.isActive
-        return self._batches[: self._looks]
+    def __init__(self, query: FakeQuery) -> None:
+        super().__init__()
+        self._query = query
 
     def stop(self) -> None:
-        self.did.append("stop")
-        self.isActive = False
-
-
-class FakeWatch:
-    """Says no so many times, as while the next batch is being planned."""
-
-    def __init__(self, query: Any, refusals: int = 0) -> None:
-        self._query = query
-        self.refusals = refusals
-
-    def end_after(self, completed: int) -> bool:
-        assert completed == 0
-        if self.refusals:
-            self.refusals -= 1
-            return False
-        self._query.did.append("end after batch")
-        self._query.isActive = False  # as Spark says at once, though the batch goes on
-        return True
+        super().stop()
+        self._query.isActive = False
+        self.ended = True
 
     def has_ended(self) -> bool:
-        self._query.did.append("look")
-        return bool(self._query.did.count("look") > 1)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def watching(query: FakeQuery) -> Any:
-    return FakeWatch(query)
+        return self.ended or not self._query.isActive
 
 
 @pytest.fixture(autouse=True)
@@ -107,57 +47,29 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    query: Any, counts: Sequence[Any] = (), checkpoint: FakeCheckpoint | None = None, costs: Any = None
+    query: Any,
+    counts: Sequence[Any] = (),
+    checkpoint: FakeCheckpoint | None = None,
+    costs: Any = None,
+    *,
+    mode: Mode = Mode.REALTIME,
+    control: FakeControl | None = None,
 ) -> RunningQuery:
     held: Any = checkpoint or FakeCheckpoint()
-    mode = Mode.REALTIME
-    return RunningQuery(query, name="fraud", mode=mode, checkpoint=held, report=REPORT, counts=counts, costs=costs)
+    given: Any = control or EndingControl(query)
+    ending = Ending(query, mode, given, 10.0)
+    return RunningQuery(
+        query, name="fraud", mode=mode, checkpoint=held, report=REPORT, counts=counts, costs=costs, ending=ending
+    )
 
 
-def bound(end: int, *, alone: bool = True) -> Bound:
-    return Bound([{"payments": {0: end}}], alone)
+def without_control(query: Any, checkpoint: FakeCheckpoint | None = None) -> RunningQuery:
+    held: Any = checkpoint or FakeCheckpoint()
+    ending = Ending(query, Mode.REALTIME, None, 10.0)
+    return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, ending=ending)
 
 
-def test_a_bounded_run_ends_at_the_first_checkpoint_that_has_everything_in_it() -> None:
-    query = FakeQuery(1, 3, 5, 5, 5)
-    bounded = run(query)
-    bounded.watch = watching(query)
-    bounded.end_at(bound(5))
-    assert bounded.wait(20)
-    assert query.did == ["stop"]
-    assert (bounded.summary().batches, bounded.summary().input_rows) == (3, 6)
-
-
-def test_a_bounded_run_into_which_more_may_arrive_completes_the_batch_that_it_is_in() -> None:
-    query = FakeQuery(5)
-    watch: Any = FakeWatch(query, refusals=2)
-    bounded = run(query)
-    bounded.watch = watch
-    bounded.end_at(bound(5, alone=False))
-    assert bounded.wait(20)
-    assert query.did == ["end after batch", "look", "look"]
-    assert watch.refusals == 0, "not while the batch is still being planned"
-
-
-def test_a_bounded_run_that_has_not_read_everything_goes_on() -> None:
-    query = FakeQuery(1, 2, 3)
-    bounded = run(query)
-    bounded.watch = watching(query)
-    bounded.end_at(bound(5))
-    assert not bounded.wait(0.05)
-    assert query.did == []
-
-
-def test_a_bounded_run_without_a_completed_batch_goes_on_even_where_nothing_is_to_be_read() -> None:
-    query = FakeQuery()
-    bounded = run(query)
-    bounded.watch = watching(query)
-    bounded.end_at(bound(0))
-    assert not bounded.wait(0.05)
-    assert query.did == []
-
-
-def test_a_run_without_an_end_ends_only_when_told_to() -> None:
+def test_a_wait_ends_with_its_timeout_or_its_event_and_stops_nothing() -> None:
     query, stop = FakeQuery(5, 5), threading.Event()
     endless = run(query)
     assert not endless.wait(0.05)
@@ -166,17 +78,125 @@ def test_a_run_without_an_end_ends_only_when_told_to() -> None:
     assert query.did == []
 
 
-def test_a_failure_in_the_last_batch_of_a_bounded_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+def test_a_wait_lasts_until_the_last_commit_although_spark_calls_the_query_inactive() -> None:
+    query, control = FakeQuery(5), FakeControl()
+    query.isActive = False
+    committing = run(query, control=control)
+    assert not committing.wait(0.05)
+    control.ended = True
+    assert committing.wait(20)
 
-    monkeypatch.setattr(running, "failure_text", lambda _query: "java.lang.IllegalStateException: it is broken")
-    bounded = run(query, checkpoint=checkpoint)
-    bounded.watch = watching(query)
-    bounded.end_at(bound(5, alone=False))
+
+def test_a_stop_saves_what_was_read_and_repeats_nothing() -> None:
+    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+    control = EndingControl(query)
+    summary = run(query, checkpoint=checkpoint, control=control).stop()
+    assert summary.repeats == ""
+    assert control.did == ["stop", "close"]
+    assert not checkpoint.held
+
+
+def test_a_stop_that_takes_too_long_says_that_records_are_repeated() -> None:
+    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+    summary = run(query, checkpoint=checkpoint, control=FakeControl()).stop(timeout_s=0.01)
+    assert summary.repeats == "its batch did not end within 0.01 s"
+    assert query.did == ["stop"]
+    assert not checkpoint.held
+
+
+def test_without_control_a_stop_says_that_records_are_repeated() -> None:
+    query = FakeQuery(5)
+    assert without_control(query).stop().repeats.startswith("Spark's own source")
+    assert query.did == ["stop"]
+
+
+def test_a_failure_during_a_stop_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+    broken = "java.lang.IllegalStateException: it is broken"
+    monkeypatch.setattr(running, "failure_text", lambda asked: None if asked.isActive else broken)
     with pytest.raises(QueryFailed) as failed:
-        bounded.wait(20)
+        run(query, checkpoint=checkpoint).stop()
     assert failed.value.why == "it is broken"
     assert not checkpoint.held
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
+    class Impatient(FakeControl):
+        """A control whose query does not end, and a user who does not wait for it."""
+
+        def stop(self) -> None:
+            super().stop()
+            signal.raise_signal(number)
+
+    query, checkpoint, control = FakeQuery(5), FakeCheckpoint(), Impatient()
+    stopped = run(query, checkpoint=checkpoint, control=control)
+
+    def run_until_signalled() -> None:
+        with stop_on_signals() as asked, stopped:
+            signal.raise_signal(number)
+            assert not stopped.wait(20, asked)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_until_signalled()
+    assert control.did == ["stop"]
+    assert query.did == ["stop"]
+    assert not checkpoint.held
+    assert stopped.summary().repeats == "the stop was interrupted"
+
+
+def test_a_checkpoint_on_request_returns_what_was_saved() -> None:
+    control = FakeControl()
+    control.committed = {7}
+    query = run(FakeQuery(5), control=control)
+    assert query.checkpoint() == SavedCheckpoint(7, 80.0)
+    assert query.checkpoint_location == "/checkpoints/fraud"
+
+
+def test_without_control_there_is_no_checkpoint_on_request() -> None:
+    with pytest.raises(QueryRefused, match="cannot be checkpointed on request") as refused:
+        without_control(FakeQuery(5)).checkpoint()
+    assert "tailrace doctor" in refused.value.fix
+
+
+def test_a_stopped_query_takes_no_checkpoint() -> None:
+    stopped = run(FakeQuery(5))
+    stopped.stop()
+    with pytest.raises(QueryFailed, match="is not running"):
+        stopped.checkpoint()
+
+
+def test_a_query_that_is_being_stopped_takes_no_checkpoint() -> None:
+    refused: list[QueryFailed] = []
+
+    class Saved(EndingControl):
+        """A control whose query is asked for a checkpoint while it is being stopped."""
+
+        def stop(self) -> None:
+            with pytest.raises(QueryFailed, match="is not running") as raised:
+                stopped.checkpoint()
+            refused.append(raised.value)
+            super().stop()
+
+    query = FakeQuery(5)
+    stopped = run(query, control=Saved(query))
+    stopped.stop()
+    assert "being stopped" in refused[0].why
+
+
+def test_a_checkpoint_of_a_failed_query_raises_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(QueryFailed) as failed:
+        run(failed_query(monkeypatch)).checkpoint()
+    assert failed.value.why == "it is broken"
+
+
+def test_a_checkpoint_that_spark_does_not_answer_is_an_error(jvm_alive: None) -> None:
+    class Silent(FakeControl):
+        def end_batch(self) -> None:
+            raise Py4JError("An error occurred while calling o42.endBatch")
+
+    with pytest.raises(QueryFailed, match="did not answer"):
+        run(FakeQuery(5), control=Silent()).checkpoint()
 
 
 def test_a_summary_adds_up_what_every_source_could_not_read() -> None:
@@ -222,6 +242,13 @@ class UnstoppableQuery(FakeQuery):
         raise self.error
 
 
+class UnstoppableControl(FakeControl):
+    """The control of such a query."""
+
+    def stop(self) -> None:
+        raise UnstoppableQuery.error
+
+
 @pytest.fixture
 def jvm_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "has_jvm_ended", lambda _failed: False)
@@ -258,7 +285,8 @@ def test_leaving_the_block_of_a_failed_query_raises_its_failure(monkeypatch: pyt
 
 def test_what_a_block_raises_is_kept_if_the_query_cannot_be_stopped(jvm_alive: None) -> None:
     checkpoint = FakeCheckpoint()
-    with pytest.raises(ZeroDivisionError) as raised, run(UnstoppableQuery(1), checkpoint=checkpoint):
+    unstoppable = run(UnstoppableQuery(1), checkpoint=checkpoint, control=UnstoppableControl())
+    with pytest.raises(ZeroDivisionError) as raised, unstoppable:
         raise ZeroDivisionError
     (note,) = raised.value.__notes__
     assert "could not be stopped" in note
@@ -267,7 +295,7 @@ def test_what_a_block_raises_is_kept_if_the_query_cannot_be_stopped(jvm_alive: N
 
 def test_a_query_that_cannot_be_stopped_keeps_its_checkpoint_until_it_is(jvm_alive: None) -> None:
     query, checkpoint = UnstoppableQuery(1), FakeCheckpoint()
-    unstoppable = run(query, checkpoint=checkpoint)
+    unstoppable = run(query, checkpoint=checkpoint, control=UnstoppableControl())
     with pytest.raises(QueryFailed, match="could not be stopped"):
         unstoppable.stop()
     assert checkpoint.held
@@ -316,10 +344,7 @@ def test_costs_are_saved_while_the_checkpoint_is_locked() -> None:
     saved: list[bool] = []
     checkpoint = FakeCheckpoint()
     checkpoint.save_costs = lambda _costs: saved.append(checkpoint.held)  # type: ignore[method-assign]
-    held: Any = checkpoint
-    costs: Any = Costs()
-    query: Any = FakeQuery(1)
-    RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, costs=costs).stop()
+    run(FakeQuery(1), checkpoint=checkpoint, costs=Costs()).stop()
     assert saved[0]
 
 
@@ -331,8 +356,6 @@ def test_costs_are_saved_while_the_checkpoint_is_locked() -> None:
 def test_what_was_read_since_the_last_checkpoint_is_counted_in_real_time(
     mode: Mode, read: int, uncommitted: int
 ) -> None:
-    checkpoint, counts, query = FakeCheckpoint(), FakeCounts(not_json=read), FakeQuery(1, 2)  # two rows in each batch
-    given: Any = (query, checkpoint, [counts])
-    stopped = RunningQuery(given[0], name="fraud", mode=mode, checkpoint=given[1], report=REPORT, counts=given[2])
+    stopped = run(FakeQuery(1, 2), [FakeCounts(not_json=read)], mode=mode)  # two rows in each batch
     assert not stopped.wait(0.05)
     assert stopped.stop().uncommitted_rows == uncommitted

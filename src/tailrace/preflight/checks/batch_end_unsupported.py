@@ -15,23 +15,25 @@ from tailrace.preflight.finding import Finding, error, warning
 from tailrace.preflight.query import Query
 
 CODE = "BATCH_END_UNSUPPORTED"
+_FIX = "use the versions that tailrace doctor shows"
 
 
 def check(query: Query) -> Iterator[Finding]:
     """Refuse a bounded run, and warn about stops, if the source is Spark's own."""
-    if not query.realtime or not query.uncontrolled:
+    reads_kafka = any("kafka" in read.format.lower() for read in query.reads)
+    if not query.realtime or not query.uncontrolled or not reads_kafka:
         return
     if query.bounded:
         yield error(
             CODE,
             "a run with once cannot end in real time",
             why=query.uncontrolled,
-            fix=query.or_microbatch("use the versions that tailrace doctor shows"),
+            fix=query.or_microbatch(_FIX),
         )
     else:
         yield warning(
             CODE,
             "a stop repeats the records since the last checkpoint",
             why=query.uncontrolled,
-            fix="use the versions that tailrace doctor shows",
+            fix=_FIX,
         )
