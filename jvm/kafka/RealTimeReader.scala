@@ -55,12 +55,15 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private var isPositioned = false
   private val isBounded = until.exists(_ < Long.MaxValue)
   private val paused = new ju.ArrayList[TopicPartition]
+  private val counts: Array[Long] = new Array(partitions.length)
+  private val bytes: Array[Long] = new Array(partitions.length)
+  private val lastMs: Array[Long] = new Array(partitions.length)
   private var outOfRange = 0L
   private var losses = 0L
 
   /** Guards `isPolling` and `isAwakened`: a consumer may be woken only while it polls for this reader. */
   private val lock = new ReentrantLock
-  private var isPolling = false
+  @volatile private var isPolling = false
   private var isAwakened = false
   @volatile private var isEnded = false
 
@@ -93,6 +96,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
         if (record.offset < limit(at)) {
           // After the last record come those that no consumer sees, such as the end of a transaction.
           nextOffsets(at) = if (records.hasNext) record.offset + 1 else fetchedTo(at)
+          count(record)
           row = toRow(record)
           return HasRecord
         }
@@ -110,6 +114,17 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
       }
     }
     NoRecord
+  }
+
+  private def count(record: Record): Unit = {
+    counts(at) += 1
+    bytes(at) += math.max(0, record.serializedKeySize) + math.max(0, record.serializedValueSize)
+    lastMs(at) = record.timestamp
+  }
+
+  /** What it has read so far. Other threads ask; a count may be a moment old. */
+  def positions: Seq[ReaderPosition] = partitions.indices.map { each =>
+    ReaderPosition(partitions(each), nextOffsets(each), counts(each), bytes(each), lastMs(each), isPolling)
   }
 
   private def isDone: Boolean =
@@ -227,7 +242,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   override def next(): Boolean = throw new UnsupportedOperationException("this reader is for real time")
 
   override def close(): Unit = {
-    OpenReaders.close(this, ReaderClosed(run, batch, partitions.zip(nextOffsets).toMap))
+    OpenReaders.close(this, ReaderClosed(run, batch, positions))
     if (isHealthy) {
       // The next batch seeks only where it does not begin there: fetched records that were not used are fetched again.
       pooled.positions = if (isPositioned) partitions.zip(fetchedTo).toMap else Map.empty

@@ -1,6 +1,9 @@
 package org.apache.spark.sql.kafka010.tailrace
 
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.TimeUnit.MILLISECONDS
+
+import scala.jdk.CollectionConverters._
 
 import scala.util.control.NonFatal
 
@@ -9,7 +12,7 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
-import org.apache.spark.util.{RpcUtils, Utils}
+import org.apache.spark.util.{RpcUtils, ThreadUtils, Utils}
 
 /** The readers of this process, so that a request to end their batch reaches them at once. */
 private[tailrace] object OpenReaders {
@@ -25,6 +28,9 @@ private[tailrace] object OpenReaders {
 
   def close(reader: RealTimeReader, closed: ReaderClosed): Unit = if (readers.remove(reader)) RunChannel.readerClosed(closed)
 
+  /** The positions of all readers by run. */
+  def positions: Map[String, Seq[ReaderPosition]] = readers.asScala.toSeq.groupMap(_.run)(_.positions).view.mapValues(_.flatten).toMap
+
   def end(run: String, batch: Long): Unit = readers.forEach { reader =>
     if (reader.run == run && reader.batch <= batch) reader.end()
   }
@@ -34,7 +40,28 @@ private[tailrace] case class ReaderOpened(run: String, batch: Long, partitions: 
 
 /** The reply to a reader: whether its batch has been ended, and how far it must read even so. */
 private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPartition, Long])
-private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: Map[TopicPartition, Long])
+/** A message to the driver that needs no reply. */
+private[tailrace] sealed trait Report extends Serializable
+private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
+
+/**
+ * Where a reader is in a partition.
+ *
+ * @param position the offset of the next record
+ * @param records the number of records that it has read in this batch
+ * @param lastMs the timestamp of the last of them; 0 if there is none
+ * @param waits whether it waits for records; otherwise the query works on what it has read
+ */
+private[tailrace] case class ReaderPosition(
+    topicPartition: TopicPartition,
+    position: Long,
+    records: Long,
+    bytes: Long,
+    lastMs: Long,
+    waits: Boolean)
+
+/** What the readers of a run on an executor have read. */
+private[tailrace] case class ReadersReport(run: String, positions: Seq[ReaderPosition]) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
 /**
@@ -51,6 +78,7 @@ private[tailrace] object Wire {
 private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
   private val ExecutorName = "tailrace-readers"
+  private val ReportEveryMs = 500L
   private val NotEnded = ReaderStart(isEnded = false, Map.empty)
 
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
@@ -60,6 +88,13 @@ private[tailrace] object RunChannel extends Logging {
   private final class ExecutorSide(val env: SparkEnv) {
     val self: RpcEndpointRef = env.rpcEnv.setupEndpoint(s"$ExecutorName-${env.executorId}", new ExecutorEndpoint(env.rpcEnv))
     val driver: RpcEndpointRef = RpcUtils.makeDriverRef(DriverName, env.conf, env.rpcEnv)
+    private val reports = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-positions")
+    reports.scheduleWithFixedDelay(() => report(), ReportEveryMs, ReportEveryMs, MILLISECONDS)
+
+    /** Tell the driver what the readers here have read. */
+    private def report(): Unit = Utils.tryLogNonFatalError {
+      OpenReaders.positions.foreach { case (run, positions) => driver.send(Wire.encode(ReadersReport(run, positions))) }
+    }
   }
 
   /** Let executors reach this driver. A local master has none. */
@@ -110,8 +145,10 @@ private[tailrace] object RunChannel extends Logging {
 
   private class DriverEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
     override def receive: PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
-      val closed = Wire.decode[ReaderClosed](bytes)
-      RunControl.find(closed.run).foreach(_.readerClosed(closed))
+      Wire.decode[Report](bytes) match {
+        case closed: ReaderClosed => RunControl.find(closed.run).foreach(_.readerClosed(closed))
+        case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report.positions))
+      }
     }
 
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {

@@ -8,6 +8,8 @@ import scala.collection.mutable
 
 import org.apache.hadoop.fs.Path
 import org.apache.kafka.common.TopicPartition
+import org.json4s.JsonAST.{JArray, JBool, JField, JInt, JObject, JString}
+import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
@@ -29,6 +31,7 @@ final class RunControl private (execution: StreamExecution) {
   private val streams = mutable.Set.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
+  private val known = mutable.Map.empty[TopicPartition, ReaderPosition]
   private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
 
   @volatile private var spare = 0
@@ -65,6 +68,21 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   def isStopping: Boolean = stopping
+
+  /** Where the readers are, as JSON; those on executors report twice a second. */
+  def positions: String = synchronized {
+    OpenReaders.positions.get(run).foreach(note)
+    compact(render(JArray(known.values.toList.map { each =>
+      JObject(
+        JField("topic", JString(each.topicPartition.topic)),
+        JField("partition", JInt(each.topicPartition.partition)),
+        JField("offset", JInt(each.position)),
+        JField("records", JInt(each.records)),
+        JField("bytes", JInt(each.bytes)),
+        JField("last_record_ms", JInt(each.lastMs)),
+        JField("waits_for_records", JBool(each.waits)))
+    })))
+  }
 
   /** The partitions that the query reads now, as names like `topic-0`. */
   def partitions: Array[String] = synchronized(partitionsOf.values.flatten.map(_.toString).toArray)
@@ -156,8 +174,13 @@ final class RunControl private (execution: StreamExecution) {
   def hasUnknownRetries: Boolean =
     synchronized(batches.exists { case (id, batch) => id <= endedThrough && batch.hasUnknownRetries })
 
-  private[tailrace] def readerClosed(closed: ReaderClosed): Unit =
-    synchronized(batches.get(closed.batch).foreach(_.closed(closed)))
+  private[tailrace] def readerClosed(closed: ReaderClosed): Unit = synchronized {
+    batches.get(closed.batch).foreach(_.closed(closed))
+    note(closed.positions)
+  }
+
+  private[tailrace] def note(positions: Seq[ReaderPosition]): Unit =
+    synchronized(positions.foreach(each => known(each.topicPartition) = each))
 
   private[tailrace] def executorLost(executor: RpcEndpointRef => Boolean): Unit =
     synchronized(executors.filterInPlace(!executor(_)))
@@ -191,8 +214,8 @@ object RunControl {
 
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
-      reader.positions.foreach { case (each, position) =>
-        reached(each) = math.max(position, reached.getOrElse(each, 0L))
+      reader.positions.foreach { each =>
+        reached(each.topicPartition) = math.max(each.position, reached.getOrElse(each.topicPartition, 0L))
       }
     }
   }

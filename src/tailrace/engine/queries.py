@@ -1,5 +1,6 @@
 """Running queries: their tasks, their batches, and why they ended."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,10 @@ class RunControl:
     def set_spare_tasks(self, count: int) -> None:
         """Let this many more tasks read each source if its topics gain partitions."""
         self._control.setSpareTasks(count)
+
+    def positions(self) -> list[dict[str, Any]]:
+        """Return where its readers are: topic, partition, offset, records, bytes, last_record_ms, waits_for_records."""
+        return list(json.loads(str(self._control.positions())))
 
     def partitions(self) -> set[str]:
         """Return the partitions that the query reads now, as names like ``topic-0``."""

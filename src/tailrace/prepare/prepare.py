@@ -207,7 +207,7 @@ class _Planning:
         return Prepared(options, fitting, report, self.checkpoint, built, ExitStack())
 
     def _plan_with_fitting_tasks(self, spark: SparkSession, options: RunOptions, *, restartable: bool) -> Prepared:
-        """Plan the query with as many tasks for each source as fit into the slots, or as this machine's cores can run."""
+        """Plan the query with as many tasks for each source as the slots hold, or as suit this machine's cores."""
         if restartable:
             sources = max(1, self.target.sources)
             most = max(1, TASKS_PER_CORE * (os.cpu_count() or 1) // sources)

@@ -1,6 +1,7 @@
 """A thread that lets a running real-time query read the partitions that its topics gain.
 
-Spark plans partitions when a batch begins, in real time every few minutes. The watch ends the batch when there are new ones.
+Spark plans partitions when a batch begins, in real time every few minutes. If there are new ones, the watch ends the
+batch.
 """
 
 import logging

@@ -34,6 +34,7 @@ from tailrace.running.broker_watch import BrokerWatch
 from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
+from tailrace.running.positions import Position, read_positions
 from tailrace.running.saving import SavedCheckpoint, Saving
 from tailrace.running.visible_records import VisibleRecords
 
@@ -104,6 +105,7 @@ class RunningQuery:
         self._flow: FlowWatch | None = None
         self._brokers: list[BrokerWatch] = []
         self._partitions: PartitionWatch | None = None
+        self._endpoints: tuple[Endpoint, ...] = ()
         self.lost_lineage = ""
         """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
         self.sink_topic = ""
@@ -152,11 +154,23 @@ class RunningQuery:
 
     def follow_partitions(self, endpoints: Sequence[Endpoint], spare_slots: int) -> None:
         """Start to read partitions that its topics gain, in tasks of their own as far as there are slots."""
-        control = self._ending.control
+        control, self._endpoints = self._ending.control, tuple(endpoints)
         if control is not None and endpoints and not self.bounded:
             control.set_spare_tasks(spare_slots // len(endpoints))
             self._partitions = PartitionWatch(self.name, endpoints, control, self._has_ended)
             self._partitions.start()
+
+    def positions(self) -> list[Position]:
+        """Return where it is in each partition of its topics, and how many records it has not read yet.
+
+        Nothing in micro-batch, where Spark's progress has the offsets of each batch.
+        """
+        if self._ending.control is None or self.mode is not Mode.REALTIME:
+            return []
+        try:
+            return read_positions(self._ending.control, self._endpoints)
+        except _SPARK_FAILED as failed:
+            raise self.unanswered(failed) from failed
 
     @property
     def starved(self) -> str:

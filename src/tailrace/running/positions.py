@@ -1,0 +1,67 @@
+"""Where a running real-time query is in its topics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.engine import RunControl
+from tailrace.errors import KafkaError
+from tailrace.prepare.endpoint import Endpoint
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a query is in a partition.
+
+    Attributes:
+        topic: The topic.
+        partition: The number of the partition.
+        offset: The offset of the next record that it reads.
+        lag: The number of records that it has not read yet; None if the broker could not be asked.
+        records: The number of records that it has read since the last checkpoint.
+        bytes: Their size.
+        last_record_ms: The timestamp of the last of them; None if there is none.
+        waits_for_records: Whether it waits for records; otherwise it works on records that it has read.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    lag: int | None
+    records: int
+    bytes: int
+    last_record_ms: int | None
+    waits_for_records: bool
+
+
+def read_positions(control: RunControl, endpoints: Sequence[Endpoint]) -> list[Position]:
+    """Return where a query is in each partition, in order."""
+    positions = control.positions()
+    ends: dict[tuple[str, int], int] = {}
+    for endpoint in endpoints:
+        ends |= _ends(endpoint, {str(each["topic"]): 0 for each in positions})
+    return sorted(
+        (
+            Position(
+                topic=(topic := str(each["topic"])),
+                partition=(partition := int(each["partition"])),
+                offset=(offset := int(each["offset"])),
+                lag=max(0, ends[topic, partition] - offset) if (topic, partition) in ends else None,
+                records=int(each["records"]),
+                bytes=int(each["bytes"]),
+                last_record_ms=int(each["last_record_ms"]) or None,
+                waits_for_records=bool(each["waits_for_records"]),
+            )
+            for each in positions
+        ),
+        key=lambda each: (each.topic, each.partition),
+    )
+
+
+def _ends(endpoint: Endpoint, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    """Return the ends of an endpoint's own topics; nothing if it does not answer."""
+    try:
+        partitions = {topic: count for topic, count in (endpoint.source_partitions() or {}).items() if topic in topics}
+        ends = endpoint.ends(partitions) or {}
+    except KafkaError:
+        return {}
+    return {(topic, number): end for topic, each in ends.items() for number, end in each.items()}
