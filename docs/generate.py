@@ -62,7 +62,7 @@ def _settings() -> str:
     head = (
         "# Settings\n\nTailrace sets each of these only if you did not. It refuses a value of yours that cannot "
         f"work in real time, with the reason. `{SHUFFLE_PARTITIONS}` is set per query: to the number in an existing "
-        "checkpoint, or to the number of source partitions.\n\n"
+        "checkpoint, or to the number of source tasks.\n\n"
         "| setting | value | scope | why | effect |\n|---|---|---|---|---|\n"
     )
     rows = [f"| `{s.key}` | `{s.value}` | {s.scope} | {s.reason} | {s.effect} |" for s in SETTINGS]

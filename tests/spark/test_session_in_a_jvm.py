@@ -33,7 +33,7 @@ answers = {
     "host": spark.conf.get("spark.driver.host"),
     "connector": engine.has_kafka_connector(spark),
     "slots": engine.capacity(spark).slots,
-    "stages": count_slots(engine.examine(twice).plan, source_partitions=1).stages,
+    "stages": count_slots(engine.examine(twice).plan, source_tasks=1).stages,
     "shuffle_of_the_session": spark.conf.get("spark.sql.shuffle.partitions"),
     "python": os.environ["PYSPARK_PYTHON"],
     "same": tr.session() is not None and tr.session().sparkContext is spark.sparkContext,

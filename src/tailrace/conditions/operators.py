@@ -97,7 +97,7 @@ OPERATIONS: dict[str, Operation] = {
     "ShuffledHashJoin": _LARGE_TABLE,
     "BroadcastNestedLoopJoin": _JOIN_WITHOUT_KEY,
     "CartesianProduct": _JOIN_WITHOUT_KEY,
-    "Coalesce": Operation("coalesce", "remove it: each partition of the topic has its own task", ("coalesce",)),
+    "Coalesce": Operation("coalesce", "remove it; --tasks N lets partitions share tasks", ("coalesce",)),
     "Sample": Operation(
         "sample", "use a condition on a hash of the key: where('abs(hash(key)) % 100 < 5')", ("sample",)
     ),

@@ -21,7 +21,7 @@ SLOTS_MISSING = Condition(
     ),
     what="real time needs {slots} and Spark has {available}{taken}",
     why="all tasks of all stages run at the same time",
-    fix="use --master 'local[N]' with a larger N, use fewer --shuffle-partitions, or stop other queries",
+    fix="use --tasks N, --master 'local[N]' with a larger N, fewer --shuffle-partitions, or stop other queries",
     only_realtime=True,
     defaults={"taken": " free"},
     details=_slots,

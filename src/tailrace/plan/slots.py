@@ -1,7 +1,8 @@
 """The number of task slots that a query needs.
 
-In real time all tasks of all stages run at the same time, as long as the query runs: one task per source partition,
-and one per partition of each shuffle. In micro-batch stages run one after the other, and one slot is enough.
+In real time all tasks of all stages run at the same time, as long as the query runs: one task per source partition, or
+fewer that share the partitions, and one per partition of each shuffle. In micro-batch stages run one after the other,
+and one slot is enough.
 """
 
 import math
@@ -26,6 +27,12 @@ class Slots:
     def required(self) -> int:
         """The number of task slots that real time needs."""
         return sum(self.stages)
+
+    @property
+    def shuffles_equal_source(self) -> bool:
+        """Whether each shuffle has as many tasks as the sources, apart from those whose number the query sets."""
+        following = len(self.stages) - 1 - self.fixed_shuffles
+        return sum(self.stages[1:]) - self.fixed == following * self.stages[0]
 
     @property
     def formula(self) -> str:

@@ -141,7 +141,8 @@ class Query:
         if self.slots is None:
             return 0
         pinned = self.saved is not None and self.saved.shuffle_partitions is not None
-        return fitting_tasks(self.slots, self.capacity.free, len(self.reads), shuffles_follow=not pinned)
+        follow = not pinned and self.slots.shuffles_equal_source
+        return fitting_tasks(self.slots, self.capacity.free, len(self.reads), shuffles_follow=follow)
 
     @property
     def shuffles(self) -> int:

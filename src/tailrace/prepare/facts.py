@@ -38,7 +38,8 @@ def gather_facts(
         reachable: Whether its brokers answer; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
-    tasks = target.tasks(options.source_tasks)
+    # Only a controlled source can share tasks.
+    tasks = target.tasks(options.source_tasks if not built.uncontrolled else None)
     examined = engine.examine(
         built.frame,
         output_mode=sink.output_mode if sink is not None else "update",

@@ -203,7 +203,7 @@ def _documentation() -> str:
 
 def _task_count(tasks: object) -> object:
     """Return a number of tasks, which is text on a command line."""
-    if isinstance(tasks, str) and tasks.isdigit():
+    if isinstance(tasks, str) and tasks.isdecimal():
         tasks = int(tasks)
     if tasks in (None, "auto") or (isinstance(tasks, int) and not isinstance(tasks, bool) and tasks > 0):
         return tasks

@@ -30,7 +30,7 @@ from tailrace.errors import (
     TailraceError,
     TlsFailed,
 )
-from tailrace.pipeline import Pipeline
+from tailrace.pipeline import Mode, Pipeline
 from tailrace.plan.slots import Capacity, cores_for
 from tailrace.preflight.checks import (
     broker_unreachable,
@@ -212,11 +212,14 @@ class _Planning:
             sources = max(1, self.target.sources)
             most = max(1, TASKS_PER_CORE * (os.cpu_count() or 1) // sources)
             return self.plan(spark, replace(options, tasks=most), restartable=True)
-        prepared = self.plan(spark, replace(options, tasks=None), restartable=False)
+        # With mode="auto", missing slots must not choose micro-batch before partitions share tasks.
+        prepared = self.plan(spark, replace(options, mode=Mode.REALTIME, tasks=None), restartable=False)
         query = prepared.query
-        if not query.realtime or query.slots is None or query.slots.required <= query.capacity.free:
+        fits = query.slots is None or query.slots.required <= query.capacity.free
+        if fits and not options.auto:
             return prepared
-        return self.plan(spark, replace(options, tasks=max(1, query.fitting_tasks)), restartable=False)
+        tasks = None if fits else max(1, query.fitting_tasks)
+        return self.plan(spark, replace(options, tasks=tasks), restartable=False)
 
     def _facts(self, built: BuiltQuery | None, own: SparkSession, options: RunOptions) -> Query:
         if built is not None:

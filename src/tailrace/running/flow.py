@@ -1,7 +1,7 @@
 """Whether a running real-time query reads every partition.
 
 Spark reports nothing when a task gets no slot: its partition stays unread, batch after batch. That can begin long after
-the start, when a topic gains partitions or another job takes slots.
+the start, when another job takes slots.
 """
 
 import json

@@ -152,8 +152,8 @@ class FlowWatch:
     def _error(self, starved: Starved) -> PartitionsStarved:
         if starved.waiting:
             without = f"{counted(starved.waiting, 'task')} without a slot"
-            why = f"{without}: a topic gained partitions, or another job took slots"
-            fix = "start it again with as many slots as tasks (tailrace check counts them); starved='warn' only warns"
+            why = f"{without}: another job took slots, or an executor is gone"
+            fix = "start it again with as many slots as tasks, or with fewer --tasks; starved='warn' only warns"
         else:
             why = "they have records, and batch after batch has read none of them"
             fix = "start it again; if it happens again, check the broker of those partitions; starved='warn' only warns"

@@ -24,7 +24,7 @@ class PartitionWatch:
 
     Args:
         name: The name of the query.
-        endpoints: Where its sources read from.
+        endpoints: Where its sources read from. A source with the option ``assign`` never gains partitions.
         control: Its control.
         has_ended: Whether it has ended.
     """
@@ -33,7 +33,7 @@ class PartitionWatch:
         self, name: str, endpoints: Sequence[Endpoint], control: RunControl, has_ended: Callable[[], bool]
     ) -> None:
         self._name = name
-        self._endpoints = endpoints
+        self._endpoints = [each for each in endpoints if "assign" not in each.options]
         self._control = control
         self._has_ended = has_ended
         self._ended = threading.Event()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.engine import RunControl
 from tailrace.errors import KafkaError
@@ -38,7 +39,7 @@ def read_positions(control: RunControl, endpoints: Sequence[Endpoint]) -> list[P
     positions = control.positions()
     ends: dict[tuple[str, int], int] = {}
     for endpoint in endpoints:
-        ends |= _ends(endpoint, {str(each["topic"]): 0 for each in positions})
+        ends |= _ends(endpoint, positions)
     return sorted(
         (
             Position(
@@ -57,11 +58,14 @@ def read_positions(control: RunControl, endpoints: Sequence[Endpoint]) -> list[P
     )
 
 
-def _ends(endpoint: Endpoint, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+def _ends(endpoint: Endpoint, positions: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
     """Return the ends of an endpoint's own topics; nothing if it does not answer."""
+    counts: dict[str, int] = {}
+    for each in positions:  # the option ``assign`` may leave out low numbers
+        counts[each["topic"]] = max(counts.get(each["topic"], 0), int(each["partition"]) + 1)
     try:
-        partitions = {topic: count for topic, count in (endpoint.source_partitions() or {}).items() if topic in topics}
-        ends = endpoint.ends(partitions) or {}
+        own = endpoint.source_partitions() or {}
+        ends = endpoint.ends({topic: count for topic, count in counts.items() if topic in own}) or {}
     except KafkaError:
         return {}
     return {(topic, number): end for topic, each in ends.items() for number, end in each.items()}

@@ -5,7 +5,7 @@ Problem:
     with its own slot and a connection to every task before it.
 
 Do this instead:
-    Use as many as the source has partitions. Tailrace does if you set nothing.
+    Use as many as tasks read the source. Tailrace does if you set nothing.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from tailrace.tuning import SHUFFLE_PARTITIONS
 
 CODE = "SHUFFLE_PARTITIONS_MANY"
 _TIMES = 4
-"""Up to this many times the source's partitions, there is no finding."""
+"""Up to this many times the source's tasks, there is no finding."""
 
 
 def check(query: Query) -> Iterator[Finding]:
-    """Compare the tasks after a shuffle with the partitions of the source."""
+    """Compare the tasks after a shuffle with those that read the sources."""
     if not query.realtime or query.slots is None or not query.shuffles:
         return
     source, most = query.slots.stages[0], max(query.slots.stages[1:])
     if most > _TIMES * max(source, 1):
         yield warning(
             CODE,
-            f"{most} tasks read a shuffle of a source with {counted(source, 'partition')}",
+            f"{most} tasks read a shuffle after {counted(source, 'source task')}",
             why="each task holds a slot, and a connection to every task before it, as long as the query runs",
             fix=_fix(query, source),
         )

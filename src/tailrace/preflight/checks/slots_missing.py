@@ -5,8 +5,8 @@ Problem:
     query does, so two partitions wait for a slot that never becomes free. Spark reports no error.
 
 Do this instead:
-    Provide as many slots as tasks: the partitions of all sources, and the tasks after each shuffle. Tailrace counts
-    them if you omit ``--master``. Or let partitions share tasks (``--tasks``), choose ``local[N]``, fewer
+    Let partitions share tasks: ``--tasks N`` or ``--tasks auto``. Or provide as many slots as tasks: the partitions of
+    all sources, and the tasks after each shuffle. Tailrace counts them if you omit ``--master``. Or use fewer
     ``--shuffle-partitions``, or micro-batch.
 """
 
@@ -41,7 +41,7 @@ def check(query: Query) -> Iterator[Finding]:
 
 
 def _stages(count: int) -> str:
-    return "source partitions" if count == 1 else "source partitions, then each shuffle"
+    return "source tasks" if count == 1 else "source tasks, then each shuffle"
 
 
 def _consequence(query: Query) -> str:
