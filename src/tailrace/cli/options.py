@@ -17,7 +17,7 @@ _SHUFFLE_PARTITIONS = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=None,
     annotation=Annotated[
-        int | None, typer.Option(min=1, help="Tasks after each shuffle. Default: the partitions of the source.")
+        int | None, typer.Option(min=1, help="Tasks after each shuffle. Default: as many as read the sources.")
     ],
 )
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.plan.operator import Operator
-from tailrace.plan.slots import count_slots
+from tailrace.plan.slots import Slots, count_slots, fitting_tasks
 
 
 def leaf(name: str = "StreamingRelation kafka") -> Operator:
@@ -55,3 +55,52 @@ def test_all_tasks_of_all_stages_are_summed(source: int, shuffles: list[int]) ->
     assert slots.required == source + sum(shuffles)
     total = f" = {slots.required}" if shuffles else ""
     assert slots.formula == " + ".join(map(str, [source, *shuffles])) + total
+
+
+@pytest.mark.parametrize(
+    ("slots", "free", "sources", "tasks"),
+    [
+        (Slots((24,)), 8, 1, 8),
+        (Slots((24,)), 8, 3, 2),
+        (Slots((24, 24)), 8, 1, 4),
+        (Slots((24, 24, 24)), 8, 1, 2),
+        (Slots((24, 24, 5), fixed=5, fixed_shuffles=1), 9, 1, 2),  # the query sets the number after one shuffle
+        (Slots((24, 24)), 1, 1, 0),
+        (Slots((24,)), 0, 1, 0),
+        (Slots((2,)), 8, 1, 8),
+        (Slots((24,)), 8, 0, 8),  # a source that is not Kafka
+    ],
+)
+def test_as_many_tasks_read_each_source_as_fit_with_those_after_shuffles(
+    slots: Slots, free: int, sources: int, tasks: int
+) -> None:
+    assert fitting_tasks(slots, free, sources, shuffles_follow=True) == tasks
+
+
+@pytest.mark.parametrize(("free", "tasks"), [(8, 2), (7, 1), (6, 0), (5, -1)])
+def test_the_tasks_after_a_shuffle_of_a_saved_state_keep_their_number(free: int, tasks: int) -> None:
+    assert fitting_tasks(Slots((24, 6)), free, 1, shuffles_follow=False) == tasks
+
+
+@given(
+    partitions=st.lists(st.integers(1, 50), min_size=1, max_size=4), shuffles=st.integers(0, 3), free=st.integers(0, 99)
+)
+def test_tasks_that_are_said_to_fit_do_fit(partitions: list[int], shuffles: int, free: int) -> None:
+    stages = (sum(partitions),) * (1 + shuffles)
+    tasks = fitting_tasks(Slots(stages), free, len(partitions), shuffles_follow=True)
+    if tasks > 0:
+        assert sum(min(tasks, each) for each in partitions) * (1 + shuffles) <= free
+
+
+@pytest.mark.parametrize(
+    ("slots", "equal"),
+    [
+        (Slots((8,)), True),
+        (Slots((8, 8, 8)), True),
+        (Slots((8, 20)), False),
+        (Slots((8, 8, 3), fixed=3, fixed_shuffles=1), True),
+        (Slots((8, 20, 8), fixed=8, fixed_shuffles=1), False),
+    ],
+)
+def test_shuffles_as_wide_as_the_source_are_told_from_others(slots: Slots, equal: bool) -> None:
+    assert slots.shuffles_equal_source is equal

@@ -42,7 +42,10 @@ CASES = (
         "SLOTS_MISSING", Severity.ERROR,
         {**FOUR, "slots": Slots((4,))},
         ({**FOUR, "slots": Slots((4,)), "capacity": Capacity(4)}, {**FOUR, "slots": Slots((4,)), **MICRO}),
-        ("4 task slots and Spark has 2", "never reads payments-3, payments-1", "local[4]", "--mode microbatch"),
+        (
+            "4 task slots and Spark has 2", "never reads payments-3, payments-1",
+            "--tasks 2 or --master 'local[4]'", "--mode microbatch",
+        ),
     ),
     Case(
         "SLOTS_MISSING", Severity.ERROR,
@@ -372,6 +375,32 @@ def test_a_check_has_a_finding_and_its_fix_removes_it(case: Case) -> None:
         assert text in printed
     for better in case.good:
         assert case.code not in {finding.code for finding in findings(**better)}, better
+
+
+@pytest.mark.parametrize(
+    ("changed", "tasks"),
+    [
+        ({"slots": Slots((24,)), "capacity": Capacity(8)}, 8),
+        ({"slots": Slots((24,)), "capacity": Capacity(8, taken=5)}, 3),
+        ({"slots": Slots((24, 24)), "capacity": Capacity(8)}, 4),
+        ({"slots": Slots((24, 6)), "capacity": Capacity(8), "saved": Saved("/c", shuffle_partitions=6)}, 2),
+        ({"slots": Slots((24, 6)), "capacity": Capacity(8)}, 2),  # the user sets the number after the shuffle
+        ({"slots": Slots((24, 24)), "capacity": Capacity(8), "saved": Saved("/c", shuffle_partitions=24)}, None),
+        ({"slots": Slots((8, 20)), "capacity": Capacity(20)}, None),
+        ({"slots": Slots((24, 24)), "capacity": Capacity(1)}, None),
+        ({"slots": Slots((24,)), "capacity": Capacity(8), "uncontrolled": "Spark 4.4.0"}, None),
+    ],
+)
+def test_shared_tasks_are_the_first_fix_for_missing_slots(changed: dict[str, Any], tasks: int | None) -> None:
+    (missing,) = [each for each in findings(**changed) if each.code == "SLOTS_MISSING"]
+    if tasks is None:
+        assert "--tasks" not in missing.fix
+    else:
+        assert missing.fix.startswith(f"--tasks {tasks} or ")
+
+
+def test_a_query_with_unknown_slots_has_no_fitting_tasks() -> None:
+    assert query(slots=None).fitting_tasks == 0
 
 
 def test_microbatch_is_no_fix_for_a_query_that_it_refuses_too() -> None:

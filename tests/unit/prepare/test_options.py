@@ -151,3 +151,24 @@ def test_an_interval_that_is_no_duration_is_refused_in_every_mode(mode: Mode) ->
 def test_a_lower_bound_that_is_no_duration_is_refused_by_its_name(minimum: str) -> None:
     with pytest.raises(DurationInvalid, match=MINIMUM):
         RunOptions(Mode.REALTIME, once=True, conf={MINIMUM: minimum})
+
+
+@pytest.mark.parametrize(
+    ("given", "tasks", "source_tasks"),
+    [(None, None, None), (4, 4, 4), ("4", 4, 4), (1, 1, 1), ("auto", "auto", None)],
+)
+def test_tasks_are_a_number_or_auto(given: Any, tasks: object, source_tasks: int | None) -> None:
+    options = RunOptions(tasks=given)
+    assert (options.tasks, options.source_tasks) == (tasks, source_tasks)
+
+
+@pytest.mark.parametrize("given", [0, -1, "0", "-1", "x", "", "4.0", "\u00b2", 4.0, True])
+def test_tasks_that_are_neither_are_refused(given: Any) -> None:
+    with pytest.raises(OptionRefused, match="invalid tasks=") as refused:
+        RunOptions(tasks=given)
+    assert refused.value.fix == "use a number from 1, or 'auto'"
+
+
+def test_micro_batches_read_every_partition_with_a_task_of_its_own() -> None:
+    assert RunOptions(Mode.MICROBATCH, tasks=4).source_tasks is None
+    assert RunOptions(tasks=4).in_microbatch().source_tasks is None

@@ -180,7 +180,7 @@ def partitions(here: PipelineTarget) -> list[Mapping[str, int]]:
 def test_each_source_has_its_own_partitions(kafka: FakeKafka) -> None:
     both = looked_up(target(KafkaSource(["payments", "refunds"], SCHEMA), KafkaSource("payments-eu", SCHEMA)))
     assert partitions(both) == [{"payments": 2, "refunds": 1}, {"payments-eu": 3}]
-    assert both.partitions == 6
+    assert (both.sources, both.tasks(None), both.tasks(2)) == (2, 6, 4)
     assert set(kafka.addresses) == {SERVERS}
 
 
@@ -348,7 +348,7 @@ def test_a_check_collects_errors_and_continues(kafka: FakeKafka) -> None:
     findings = Findings(collect=True)
     here = looked_up(target(KafkaSource("clicks", SCHEMA), sink=KafkaSink("nowhere")), findings)
     assert [finding.code for finding in findings.errors] == ["TOPIC_MISSING", "TOPIC_MISSING"]
-    assert here.partitions is None
+    assert here.tasks(None) is None
     looked_up_by_spark(here, findings)
     assert kafka.tried == ["fraud.dead-letters"]
 
@@ -371,7 +371,7 @@ def test_behind_a_java_key_store_the_sources_wait_for_spark(kafka: FakeKafka) ->
     one_of_two = looked_up(
         target(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA, options=KEY_STORE), malformed="drop")
     )
-    assert one_of_two.partitions is None
+    assert one_of_two.tasks(None) is None
     assert partitions(looked_up_by_spark(one_of_two)) == [{"payments": 2}, {"refunds": 1}]
     asked = KEY_STORE | {"subscribe": "refunds", "kafka.bootstrap.servers": SERVERS}
     assert kafka.asked_through_spark == [(asked, ["refunds"])]

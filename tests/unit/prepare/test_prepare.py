@@ -19,7 +19,7 @@ from tailrace.pipeline import Mode
 from tailrace.plan.operator import Operator
 from tailrace.plan.refusal import Refusal
 from tailrace.plan.slots import Capacity, Slots
-from tailrace.preflight.query import Query
+from tailrace.preflight.query import Query, Saved
 from tailrace.prepare import prepare as preparation
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
@@ -40,7 +40,10 @@ class FakeTarget:
     """A target that notes its steps."""
 
     folder: Path
-    slots_needed: int = 2
+    partitions: int = 2
+    shuffles: int = 0
+    pinned: int | None = None
+    """The shuffle partitions of its checkpoint."""
     missing_topic: bool = False
     refused_in: set[Mode] = field(default_factory=set)
     bounded: list[bool] = field(default_factory=list)
@@ -50,12 +53,17 @@ class FakeTarget:
     rights_unknown: set[str] = field(default_factory=set)
     steps: list[str] = field(default_factory=list)
     owner: Owner = OWNER
-    partitions: int | None = 2
+    sources: int = 1
+    tasks_built: list[int | None] = field(default_factory=list)
+    """For each query that was built, the most tasks that read its source."""
     spark: FakeSpark = field(default_factory=lambda: FakeSpark(2))
 
     def look_up(self, _options: RunOptions, findings: Findings) -> None:
         self.steps.append("look up")
         findings.ask(self._topics)
+
+    def tasks(self, most: int | None) -> int:
+        return self.partitions if most is None else min(self.partitions, most)
 
     def _topics(self) -> None:
         if self.missing_topic:
@@ -90,8 +98,9 @@ class FakeBuilt:
     target: FakeTarget
     frame: object = None
 
-    def controlled(self, *, bounded: bool) -> "FakeBuilt":
+    def controlled(self, *, bounded: bool, tasks: int | None) -> "FakeBuilt":
         self.target.bounded.append(bounded)
+        self.target.tasks_built.append(tasks)
         return self
 
 
@@ -100,7 +109,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def facts(target: Any, _built: object, own: Any, options: RunOptions, saved: Any, **_: object) -> Query:
         plan = Operator("RealTimeStreamScan", None, ())
         refusals = (REFUSED,) if options.planned_mode in target.refused_in else ()
-        slots = Slots((target.slots_needed,))
+        tasks = target.tasks(options.source_tasks)
+        slots = Slots((tasks, *[target.pinned or tasks] * target.shuffles))
+        saved = Saved("/c", shuffle_partitions=target.pinned) if target.pinned else saved
         query = Query("fraud", options.planned_mode, 300_000, plan=plan, refusals=refusals, slots=slots, saved=saved)
         return replace(query, capacity=Capacity(own.slots), master=f"local[{own.slots}]")
 
@@ -112,8 +123,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation.engine, "capacity", lambda own: Capacity(own.slots))
 
 
-def prepared_for(target: Any, mode: Any = "realtime", *, dry_run: bool, once: bool = False) -> Prepared:
-    return prepare(target, RunOptions(mode, once=once), dry_run=dry_run)
+def prepared_for(
+    target: Any, mode: Any = "realtime", *, dry_run: bool, once: bool = False, tasks: Any = None
+) -> Prepared:
+    return prepare(target, RunOptions(mode, once=once, tasks=tasks), dry_run=dry_run)
 
 
 def test_a_start_locks_the_checkpoint_and_creates_topics_and_a_check_does_neither(tmp_path: Path) -> None:
@@ -154,7 +167,7 @@ def test_an_error_after_the_lock_unlocks_the_checkpoint(
 
 
 def test_spark_is_restarted_with_more_slots_and_a_check_says_that_it_will_do(tmp_path: Path) -> None:
-    target = FakeTarget(tmp_path, slots_needed=5)
+    target = FakeTarget(tmp_path, partitions=5)
     assert prepared_for(target, dry_run=True).report.ok
     assert target.steps.count("build realtime") == 1
     with prepared_for(target, dry_run=False) as prepared:
@@ -165,7 +178,7 @@ def test_spark_is_restarted_with_more_slots_and_a_check_says_that_it_will_do(tmp
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_spark_of_the_users_is_not_restarted(tmp_path: Path, dry_run: bool) -> None:
-    target = FakeTarget(tmp_path, slots_needed=5, restartable=False)
+    target = FakeTarget(tmp_path, partitions=5, restartable=False)
     with prepared_for(target, dry_run=dry_run) as prepared:
         assert prepared.report.errors == {"SLOTS_MISSING"}
         with pytest.raises(SlotsMissing):
@@ -207,6 +220,80 @@ def test_auto_that_becomes_micro_batch_is_no_longer_bounded_by_its_source(tmp_pa
     target = FakeTarget(tmp_path, refused_in={Mode.REALTIME})
     with prepared_for(target, "auto", dry_run=False, once=True):
         assert target.bounded == [True, False]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_tasks_limit_the_slots_and_reach_the_source(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, partitions=24, shuffles=1, restartable=False, spark=FakeSpark(8))
+    with prepared_for(target, dry_run=dry_run, tasks=4) as prepared:
+        assert prepared.report.ok
+        assert prepared.query.slots == Slots((4, 4))
+        assert target.tasks_built == [4]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("partitions", "sources", "most", "stage"), [(24, 1, 8, 8), (24, 3, 2, 2), (24, 100, 1, 1), (3, 1, 8, 3)]
+)
+def test_auto_tasks_suit_the_cores_of_our_own_spark(
+    tmp_path: Path, dry_run: bool, partitions: int, sources: int, most: int, stage: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation.os, "cpu_count", lambda: 2)
+    target = FakeTarget(tmp_path, partitions=partitions, sources=sources, shuffles=1)
+    with prepared_for(target, dry_run=dry_run, tasks="auto") as prepared:
+        assert prepared.report.ok
+        assert prepared.options.tasks == most
+        assert prepared.query.slots == Slots((stage, stage))
+        assert set(target.tasks_built) == {most}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("mode", ["realtime", "auto"])
+def test_auto_tasks_are_one_for_each_partition_if_the_given_slots_suffice(
+    tmp_path: Path, dry_run: bool, mode: str
+) -> None:
+    target = FakeTarget(tmp_path, partitions=4, shuffles=1, restartable=False, spark=FakeSpark(8))
+    with prepared_for(target, mode, dry_run=dry_run, tasks="auto") as prepared:
+        assert prepared.report.ok
+        assert prepared.query.slots == Slots((4, 4))
+        assert set(target.tasks_built) == {None}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("mode", ["realtime", "auto"])
+@pytest.mark.parametrize(
+    ("shuffles", "pinned", "stages"), [(0, None, (8,)), (1, None, (4, 4)), (2, None, (2, 2, 2)), (1, 6, (2, 6))]
+)
+def test_auto_tasks_fill_the_given_slots(
+    tmp_path: Path, dry_run: bool, mode: str, shuffles: int, pinned: int | None, stages: tuple[int, ...]
+) -> None:
+    target = FakeTarget(
+        tmp_path, partitions=24, shuffles=shuffles, pinned=pinned, restartable=False, spark=FakeSpark(8)
+    )
+    with prepared_for(target, mode, dry_run=dry_run, tasks="auto") as prepared:
+        assert prepared.report.ok
+        assert prepared.report.mode is Mode.REALTIME, "missing slots are no reason for micro-batch"
+        assert prepared.query.slots == Slots(stages)
+        assert target.tasks_built[-1] == stages[0]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_auto_tasks_without_a_slot_for_one_are_an_error(tmp_path: Path, dry_run: bool) -> None:
+    target = FakeTarget(tmp_path, partitions=24, shuffles=1, pinned=8, restartable=False, spark=FakeSpark(8))
+    with prepared_for(target, dry_run=dry_run, tasks="auto") as prepared:
+        assert prepared.report.errors == {"SLOTS_MISSING"}
+        assert prepared.query.slots == Slots((1, 8))
+
+
+@pytest.mark.parametrize("restartable", [True, False])
+def test_micro_batches_do_not_share_tasks(tmp_path: Path, restartable: bool) -> None:
+    target = FakeTarget(tmp_path, partitions=24, restartable=restartable, refused_in={Mode.REALTIME})
+    with prepared_for(target, "auto", dry_run=False, tasks="auto") as prepared:
+        assert prepared.report.ok
+        assert prepared.report.mode is Mode.MICROBATCH
+        assert target.tasks_built[-1] is None
+    with prepared_for(FakeTarget(tmp_path), "microbatch", dry_run=True, tasks="auto") as prepared:
+        assert prepared.report.ok
 
 
 def test_the_checkpoint_stays_locked_once_the_query_has_its_lease(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from tailrace.errors import BrokerUnreachable
 from tailrace.kafka import topics
 from tailrace.kafka.ports import free_ports
 from tailrace.plan.streams import StreamRead
-from tailrace.prepare.topics import SourceTopics, query_topics
+from tailrace.prepare.topics import QueryTopics, SourceTopics, query_topics
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "payments"}
 PATTERN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "pay.*"}
@@ -16,6 +16,18 @@ NO_SPARK: Any = None
 
 def test_all_partitions_of_all_topics_are_read_at_once() -> None:
     assert SourceTopics({"payments": 3, "refunds": 2}).total == 5
+
+
+@pytest.mark.parametrize(("most", "tasks"), [(None, 12), (100, 12), (10, 12), (4, 6), (2, 4), (1, 2)])
+def test_each_source_is_read_by_at_most_so_many_tasks(most: int | None, tasks: int) -> None:
+    """One source has ten partitions, the other has two."""
+    both = QueryTopics((SourceTopics({"payments": 7, "orders": 3}), SourceTopics({"refunds": 2})))
+    assert both.tasks(most) == tasks
+
+
+def test_the_tasks_are_unknown_if_one_source_is() -> None:
+    assert QueryTopics((SourceTopics({"payments": 7}), None)).tasks(None) is None
+    assert QueryTopics().tasks(2) is None
 
 
 @pytest.mark.parametrize(
@@ -32,7 +44,8 @@ def test_all_partitions_of_all_topics_are_read_at_once() -> None:
 def test_an_unreachable_source_is_none_without_asking_a_broker(read: StreamRead) -> None:
     topics = query_topics([read], NO_SPARK)
     assert topics.sources == (None,)
-    assert topics.total is None
+    assert topics.tasks(None) is None
+    assert topics.tasks(4) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """Stand-ins for Spark's side of a running query."""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 class FakeCheckpoint:
@@ -91,6 +89,10 @@ class FakeControl:
         self.committed: set[int] = set()
         self.logged: tuple[int | None, int | None] = (None, None)
         self.pause: float | None = 80.0
+        self.readers: list[dict[str, Any]] = []
+        self.reads: set[str] = set()
+        """The partitions that it reads."""
+        self.spare_tasks = 0
 
     def stop(self) -> None:
         self.did.append("stop")
@@ -119,5 +121,33 @@ class FakeControl:
     def pause_ms(self, _batch: int) -> float | None:
         return self.pause
 
+    def positions(self) -> list[dict[str, Any]]:
+        return self.readers
+
+    def partitions(self) -> set[str]:
+        return self.reads
+
+    def set_spare_tasks(self, count: int) -> None:
+        self.spare_tasks = count
+
     def close(self) -> None:
         self.did.append("close")
+
+
+class FakeEndpoint:
+    """A source on a cluster that is a dictionary of topics, each a list with the end of every partition."""
+
+    def __init__(self, topics: dict[str, list[int]], **options: str) -> None:
+        self.topics = topics
+        self.options = options
+        self.asked = 0
+        self.failure: Exception | None = None
+
+    def source_partitions(self) -> dict[str, int] | None:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return {topic: len(ends) for topic, ends in self.topics.items()}
+
+    def ends(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]] | None:
+        return {topic: dict(enumerate(self.topics[topic][:count])) for topic, count in partitions.items()}

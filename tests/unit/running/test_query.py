@@ -18,7 +18,7 @@ from tailrace.running.query import RunningQuery
 from tailrace.running.saving import SavedCheckpoint
 from tailrace.running.signals import stop_on_signals
 
-from .fakes import FakeCheckpoint, FakeControl, FakeCounts, FakeQuery
+from .fakes import FakeCheckpoint, FakeControl, FakeCounts, FakeEndpoint, FakeQuery
 
 REPORT = CheckReport("fraud", Mode.REALTIME, None, 2, ())
 
@@ -359,3 +359,32 @@ def test_what_was_read_since_the_last_checkpoint_is_counted_in_real_time(
     stopped = run(FakeQuery(1, 2), [FakeCounts(not_json=read)], mode=mode)  # two rows in each batch
     assert not stopped.wait(0.05)
     assert stopped.stop().uncommitted_rows == uncommitted
+
+
+def test_spare_slots_are_divided_among_the_sources() -> None:
+    query = FakeQuery(5)
+    control = EndingControl(query)
+    running = run(query, control=control)
+    endpoints: Any = [FakeEndpoint({"payments": [3]}), FakeEndpoint({"refunds": [0]})]
+    running.follow_partitions(endpoints, 5)
+    assert control.spare_tasks == 2
+    control.readers = [
+        {"topic": "payments", "partition": 0, "offset": 1, "records": 1, "bytes": 9, "last_record_ms": 5,
+         "waits_for_records": True}
+    ]  # fmt: skip
+    assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]
+    running.stop()
+
+
+def test_micro_batches_and_uncontrolled_sources_have_no_positions() -> None:
+    assert run(FakeQuery(5), mode=Mode.MICROBATCH).positions() == []
+    assert without_control(FakeQuery(5)).positions() == []
+
+
+def test_positions_of_a_dead_jvm_are_a_failure_of_the_query() -> None:
+    class DeadControl(FakeControl):
+        def positions(self) -> Any:
+            raise Py4JNetworkError("gone")
+
+    with pytest.raises(QueryFailed):
+        run(FakeQuery(5), control=DeadControl()).positions()
