@@ -5,7 +5,7 @@ Problem:
     with its own slot and a connection to every task before it.
 
 Do this instead:
-    Use as many as tasks read the source. Tailrace does if you set nothing.
+    Use the number of tasks that read the source. Tailrace does if you set nothing.
 """
 
 from collections.abc import Iterator
