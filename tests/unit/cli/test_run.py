@@ -144,6 +144,13 @@ def test_the_time_that_a_stop_may_take_is_an_option(
     assert run_fake(monkeypatch, FakeRun(), *arguments).stop_timeout_s == timeout_s
 
 
+@pytest.mark.parametrize(("arguments", "tasks"), [((), None), (("--tasks", "4"), 4), (("--tasks", "auto"), "auto")])
+def test_the_tasks_that_read_each_source_are_an_option(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], tasks: object
+) -> None:
+    assert run_fake(monkeypatch, FakeRun(), *arguments).tasks == tasks
+
+
 def test_a_run_once_prints_start_and_done(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     options = run_fake(monkeypatch, FakeRun(done=True), "--once")
     assert (options.once, options.interval_ms) == (True, 300_000)
