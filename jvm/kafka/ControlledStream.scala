@@ -34,7 +34,8 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** The number of partitions in the first batch, for which there are slots. */
   private var partitionsAtStart = 0
 
-  control.foreach(_.register(this))
+  /** The number of this source in the query. */
+  private val source = control.map(_.register(this)).getOrElse(0)
 
   override def prepareForRealTimeMode(): Unit = {
     isRealTime = true
@@ -82,6 +83,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
     }
     val options = partitions.head
     RealTimePartition(
+      source,
       ranges.toSeq,
       if (ranges.length > 1) ControlledStream.forSharing(options.executorKafkaParams) else options.executorKafkaParams,
       options.failOnDataLoss,
@@ -95,7 +97,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
       KafkaSourcePartitionOffset(topicPartition, position): PartitionOffset
     }.toArray)
     val isDone = bound.exists(_.forall { case (topicPartition, end) => positions.get(topicPartition).exists(_ >= end) })
-    control.foreach(_.merged(this, isDone))
+    control.foreach(_.merged(this, source, positions, isDone))
     merged
   }
 
@@ -151,9 +153,11 @@ class ControlledReaderFactory(inner: PartitionReaderFactory) extends PartitionRe
 /**
  * What one task of a real-time batch reads.
  *
+ * @param source the number of the source in the query
  * @param run the run of the query
  */
 case class RealTimePartition(
+    source: Int,
     ranges: Seq[RealTimeRange],
     consumer: ju.Map[String, Object],
     failOnDataLoss: Boolean,

@@ -53,14 +53,14 @@ private[tailrace] object PooledConsumer {
   private val IdleTimeout = Duration.ofMinutes(5)
   private val EvictionInterval = Duration.ofMinutes(1)
 
-  /** Equal for the batches of one query: the connector gives every query a consumer group of its own. */
+  /** Equal for the batches of one query: the connector gives every query a consumer group of its own, if the user does not. */
   private final class Key(val topicPartitions: Set[TopicPartition], val configuration: ju.Map[String, Object]) {
     private val group = configuration.get(GROUP_ID_CONFIG)
 
     override def hashCode: Int = ju.Objects.hash(topicPartitions, group)
 
     override def equals(other: Any): Boolean = other match {
-      case key: Key => key.topicPartitions == topicPartitions && key.group == group
+      case key: Key => key.topicPartitions == topicPartitions && key.configuration == configuration
       case _ => false
     }
   }

@@ -4,11 +4,9 @@ import java.{lang => jl, util => ju}
 import java.time.Duration
 import java.util.concurrent.locks.ReentrantLock
 
-import scala.jdk.CollectionConverters._
-
 import org.apache.kafka.clients.consumer.{ConsumerRecord, ConsumerRecords, KafkaConsumer, OffsetOutOfRangeException}
 import org.apache.kafka.common.TopicPartition
-import org.apache.kafka.common.errors.WakeupException
+import org.apache.kafka.common.errors.{TimeoutException, WakeupException}
 
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
@@ -70,8 +68,8 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   /** Where to end at the earliest: an attempt of this task that failed had read to here. */
   private val readTo: Array[Long] =
     try {
-      val reached = OpenReaders.open(
-        this, ReaderOpened(run, batch, partitions.toSeq, TaskContext.get().attemptNumber() > 0))
+      val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, TaskContext.get().attemptNumber() > 0)
+      val reached = OpenReaders.open(this, opened)
       partitions.map(reached.getOrElse(_, 0L))
     } catch {
       case failed: Throwable =>
@@ -93,7 +91,8 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
     while (!isDone) {
       if (records.hasNext) {
         val record = records.next()
-        if (record.offset < limit(at)) {
+        val end = limit(at)
+        if (record.offset < end) {
           // After the last record come those that no consumer sees, such as the end of a transaction.
           nextOffsets(at) = if (records.hasNext) record.offset + 1 else fetchedTo(at)
           count(record)
@@ -101,7 +100,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
           return HasRecord
         }
         records = ju.Collections.emptyIterator()
-        if (!isEnded) nextOffsets(at) = until(at)
+        nextOffsets(at) = math.max(nextOffsets(at), end)
       } else if (fetched.hasNext) {
         val (partition, its) = fetched.next()
         at = partition
@@ -124,7 +123,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 
   /** What it has read so far. Other threads ask; a count may be a moment old. */
   def positions: Seq[ReaderPosition] = partitions.indices.map { each =>
-    ReaderPosition(partitions(each), nextOffsets(each), counts(each), bytes(each), lastMs(each), isPolling)
+    ReaderPosition(task.source, partitions(each), nextOffsets(each), counts(each), bytes(each), lastMs(each), isPolling)
   }
 
   private def isDone: Boolean =
@@ -156,32 +155,24 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   }
 
   private def take(polled: ConsumerRecords[Array[Byte], Array[Byte]]): Unit = {
-    var partition = 0
-    while (partition < partitions.length) {
-      fetchedTo(partition) = positionAfterPoll(partitions(partition))
-      if (partitions.length == 1) {
-        fetched = Iterator.empty
-        at = 0
-        records = polled.iterator()
-        if (!records.hasNext) nextOffsets(0) = fetchedTo(0)
-      } else if (polled.records(partitions(partition)).isEmpty) {
-        nextOffsets(partition) = fetchedTo(partition)
-      }
-      partition += 1
+    val lists = partitions.indices.map(each => each -> polled.records(partitions(each)))
+    lists.foreach { case (partition, its) =>
+      val last = if (its.isEmpty) fetchedTo(partition) else its.get(its.size - 1).offset + 1
+      fetchedTo(partition) = positionAfterPoll(partition, last)
+      // Records past the limit were dropped: they belong to a later batch.
+      if (its.isEmpty && nextOffsets(partition) < limit(partition)) nextOffsets(partition) = fetchedTo(partition)
     }
-    if (partitions.length > 1) {
-      fetched = partitions.indices.map(each => each -> polled.records(partitions(each))).filterNot(_._2.isEmpty)
-        .sortBy(_._2.size).iterator.map { case (each, its) => each -> its.iterator() }
-    }
+    fetched = lists.filterNot(_._2.isEmpty).sortBy(_._2.size).iterator.map { case (each, its) => each -> its.iterator() }
   }
 
-  /** The consumer's position. If it first has to ask a new leader, a wake-up may meet it; there is only one. */
-  private def positionAfterPoll(partition: TopicPartition): Long =
-    try consumer.position(partition)
+  /** The consumer's position, if it knows it: after a change of the leader it would first wait for the new one. */
+  private def positionAfterPoll(partition: Int, otherwise: Long): Long =
+    try consumer.position(partitions(partition), Duration.ZERO)
     catch {
+      case _: TimeoutException => otherwise
       case _: WakeupException =>
         locked { isAwakened = false }
-        consumer.position(partition)
+        otherwise
     }
 
   private def seek(): Unit = if (!isPositioned) {
@@ -223,15 +214,23 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
     }
   }
 
-  /** Continue at the first record that is left, as `failOnDataLoss=false` asks for. */
+  /**
+   * Continue without the records that are gone, as `failOnDataLoss=false` asks for: at the first one that is left, or at the
+   * end of a log that has become shorter. Never go back: that would repeat a whole topic.
+   */
   private def skipLost(lost: OffsetOutOfRangeException): Unit = {
     val firsts = consumer.beginningOffsets(lost.partitions())
-    firsts.asScala.foreach { case (topicPartition, first) =>
+    val ends = consumer.endOffsets(lost.partitions())
+    lost.partitions().forEach { topicPartition =>
       val partition = partitions.indexOf(topicPartition)
-      logWarning(s"Records of $topicPartition from offset ${nextOffsets(partition)} to $first are lost")
+      val (first, end) = (firsts.get(topicPartition).longValue, ends.get(topicPartition).longValue)
+      val position = nextOffsets(partition)
+      logWarning(
+        if (first > position) s"Records of $topicPartition from offset $position to $first are lost"
+        else s"$topicPartition ends at offset $end, before the position $position: what was written meanwhile is lost")
       losses += 1
-      nextOffsets(partition) = first
-      consumer.seek(topicPartition, first)
+      nextOffsets(partition) = if (first > position) first else end
+      consumer.seek(topicPartition, nextOffsets(partition))
     }
   }
 

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.kafka010.tailrace
 
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
@@ -11,7 +12,7 @@ import org.apache.kafka.common.TopicPartition
 
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
-import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
+import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
 import org.apache.spark.util.{RpcUtils, ThreadUtils, Utils}
 
 /** The readers of this process, so that a request to end their batch reaches them at once. */
@@ -21,9 +22,15 @@ private[tailrace] object OpenReaders {
   /** Add a reader, and end it if its batch has been ended already; return how far it must read all the same. */
   def open(reader: RealTimeReader, opened: ReaderOpened): Map[TopicPartition, Long] = {
     readers.add(reader) // before the question: a request in between finds it here
-    val start = RunChannel.readerOpened(opened)
-    if (start.isEnded) reader.end()
-    start.readTo
+    try {
+      val start = RunChannel.readerOpened(opened)
+      if (start.isEnded) reader.end()
+      start.readTo
+    } catch {
+      case failed: Throwable =>
+        readers.remove(reader)
+        throw failed
+    }
   }
 
   def close(reader: RealTimeReader, closed: ReaderClosed): Unit = if (readers.remove(reader)) RunChannel.readerClosed(closed)
@@ -36,7 +43,12 @@ private[tailrace] object OpenReaders {
   }
 }
 
-private[tailrace] case class ReaderOpened(run: String, batch: Long, partitions: Seq[TopicPartition], isRetry: Boolean)
+private[tailrace] case class ReaderOpened(
+    run: String,
+    batch: Long,
+    source: Int,
+    partitions: Seq[TopicPartition],
+    isRetry: Boolean)
 
 /** The reply to a reader: whether its batch has been ended, and how far it must read even so. */
 private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPartition, Long])
@@ -47,12 +59,14 @@ private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: S
 /**
  * Where a reader is in a partition.
  *
+ * @param source the number of the source in the query, which may read one topic twice
  * @param position the offset of the next record
  * @param records the number of records that it has read in this batch
  * @param lastMs the timestamp of the last of them; 0 if there is none
  * @param waits whether it waits for records; otherwise the query works on what it has read
  */
 private[tailrace] case class ReaderPosition(
+    source: Int,
     topicPartition: TopicPartition,
     position: Long,
     records: Long,
@@ -86,8 +100,10 @@ private[tailrace] object RunChannel extends Logging {
 
   /** The endpoint of an executor and its way to the driver. */
   private final class ExecutorSide(val env: SparkEnv) {
-    val self: RpcEndpointRef = env.rpcEnv.setupEndpoint(s"$ExecutorName-${env.executorId}", new ExecutorEndpoint(env.rpcEnv))
     val driver: RpcEndpointRef = RpcUtils.makeDriverRef(DriverName, env.conf, env.rpcEnv)
+    // After the question for the driver, which may fail, and under a name that an earlier try cannot have taken.
+    val self: RpcEndpointRef =
+      env.rpcEnv.setupEndpoint(s"$ExecutorName-${UUID.randomUUID()}", new ExecutorEndpoint(env.rpcEnv))
     private val reports = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-positions")
     reports.scheduleWithFixedDelay(() => report(), ReportEveryMs, ReportEveryMs, MILLISECONDS)
 
@@ -155,8 +171,6 @@ private[tailrace] object RunChannel extends Logging {
       case (bytes: Array[Byte], executor: RpcEndpointRef) =>
         context.reply(Wire.encode(onDriver(Wire.decode[ReaderOpened](bytes), Some(executor))))
     }
-
-    override def onDisconnected(lost: RpcAddress): Unit = RunControl.all.foreach(_.executorLost(_.address == lost))
   }
 
   private class ExecutorEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {

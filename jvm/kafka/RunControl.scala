@@ -31,7 +31,7 @@ final class RunControl private (execution: StreamExecution) {
   private val streams = mutable.Set.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
-  private val known = mutable.Map.empty[TopicPartition, ReaderPosition]
+  private val known = mutable.Map.empty[(Int, TopicPartition), ReaderPosition]
   private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
 
   @volatile private var spare = 0
@@ -46,6 +46,7 @@ final class RunControl private (execution: StreamExecution) {
   /** Real-time batches up to this one end as soon as possible. */
   private var endedThrough = -1L
   private var isEndPending = false
+  private var lastMerged = -1L
   @volatile private var stopping = false
 
   // ---- requests, from any thread
@@ -74,6 +75,7 @@ final class RunControl private (execution: StreamExecution) {
     OpenReaders.positions.get(run).foreach(note)
     compact(render(JArray(known.values.toList.map { each =>
       JObject(
+        JField("source", JInt(each.source)),
         JField("topic", JString(each.topicPartition.topic)),
         JField("partition", JInt(each.topicPartition.partition)),
         JField("offset", JInt(each.position)),
@@ -119,7 +121,11 @@ final class RunControl private (execution: StreamExecution) {
 
   // ---- what happens to the batches, from the thread of the query
 
-  private[tailrace] def register(stream: ControlledStream): Unit = synchronized(streams += stream)
+  /** Add a source of the query; return its number. */
+  private[tailrace] def register(stream: ControlledStream): Int = synchronized {
+    streams += stream
+    streams.size - 1
+  }
 
   /** End the query before its next batch, if that was requested. */
   private[tailrace] def stopBetweenBatches(): Unit = if (stopping) {
@@ -130,6 +136,7 @@ final class RunControl private (execution: StreamExecution) {
   /** Open the batch whose tasks are being planned; a query with several sources plans several times. */
   private[tailrace] def planned(stream: ControlledStream, tasks: Seq[RealTimePartition]): Unit = currentBatch.foreach { batch =>
     synchronized {
+      if (!open.contains(batch)) executors.clear() // those that read this batch report themselves
       open = Some(batch)
       partitionsOf(stream) = tasks.flatMap(_.ranges).map(_.topicPartition).toSet
       batches.getOrElseUpdate(batch, new OpenBatch).planned += tasks.length
@@ -139,8 +146,14 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** Close the open batch: its end offsets are known, and its commit follows. */
-  private[tailrace] def merged(stream: ControlledStream, isDone: Boolean): Unit = synchronized {
+  private[tailrace] def merged(
+      stream: ControlledStream,
+      source: Int,
+      positions: Map[TopicPartition, Long],
+      isDone: Boolean): Unit = synchronized {
+    open.foreach(lastMerged = _)
     open = None
+    batches.get(lastMerged).foreach(_.merged(source, positions))
     if (isDone) streamsDone += stream
     if (stopping || streamsDone == streams) terminate()
   }
@@ -168,11 +181,18 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /**
-   * Whether a batch was ended in which a task was retried and nobody knows how far its lost executor had read. The next batch,
-   * or the next start, may read some of its records again.
+   * Whether a task of the last batch failed and its retry did not read as far, or nobody knows how far the failed attempt had
+   * read because its executor was lost. The next start may read some of its records again.
    */
-  def hasUnknownRetries: Boolean =
-    synchronized(batches.exists { case (id, batch) => id <= endedThrough && batch.hasUnknownRetries })
+  def hasShortRetries: Boolean = synchronized {
+    batches.get(lastMerged).exists(last => last.isCutShort || (last.hasUnknownRetries && lastMerged <= endedThrough))
+  }
+
+  /** Whether the last batch is in the checkpoint, and none was cancelled after it. */
+  def isSaved: Boolean = synchronized {
+    val logged = latestLogged
+    open.isEmpty && logged(0) == logged(1) && logged(1) >= lastMerged
+  }
 
   private[tailrace] def readerClosed(closed: ReaderClosed): Unit = synchronized {
     batches.get(closed.batch).foreach(_.closed(closed))
@@ -180,10 +200,8 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   private[tailrace] def note(positions: Seq[ReaderPosition]): Unit =
-    synchronized(positions.foreach(each => known(each.topicPartition) = each))
+    synchronized(positions.foreach(each => known((each.source, each.topicPartition)) = each))
 
-  private[tailrace] def executorLost(executor: RpcEndpointRef => Boolean): Unit =
-    synchronized(executors.filterInPlace(!executor(_)))
 }
 
 object RunControl {
@@ -200,22 +218,28 @@ object RunControl {
     var allOpenNs = 0L
 
     /** How far the attempts of each task have read. A retry reads at least as far, so that the next batch does not. */
-    private val reached = mutable.Map.empty[TopicPartition, Long]
+    private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
     var hasUnknownRetries = false
+    var isCutShort = false
 
     /** Note a reader; return how far an earlier attempt of its task has read. */
     def opened(reader: ReaderOpened): Map[TopicPartition, Long] = {
       open += 1
       if (open == planned) allOpenNs = System.nanoTime()
-      val before = reader.partitions.flatMap(each => reached.get(each).map(each -> _)).toMap
+      val before = reader.partitions.flatMap(each => reached.get((reader.source, each)).map(each -> _)).toMap
       if (reader.isRetry && before.isEmpty) hasUnknownRetries = true
       before
     }
 
+    /** Compare the end of a source with what its tasks have read: Spark may end a retry with the interval. */
+    def merged(source: Int, positions: Map[TopicPartition, Long]): Unit =
+      isCutShort ||= positions.exists { case (each, position) => reached.get((source, each)).exists(_ > position) }
+
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
       reader.positions.foreach { each =>
-        reached(each.topicPartition) = math.max(each.position, reached.getOrElse(each.topicPartition, 0L))
+        val place = (each.source, each.topicPartition)
+        reached(place) = math.max(each.position, reached.getOrElse(place, 0L))
       }
     }
   }
@@ -230,11 +254,6 @@ object RunControl {
     runs.computeIfAbsent(execution.runId.toString, _ => new RunControl(execution))
 
   private[tailrace] def find(run: String): Option[RunControl] = Option(runs.get(run))
-
-  private[tailrace] def all: Iterable[RunControl] = {
-    import scala.jdk.CollectionConverters._
-    runs.values.asScala
-  }
 
   /** Forget a run that has ended. */
   def close(query: StreamingQuery): Unit = runs.remove(query.runId.toString)

@@ -58,9 +58,13 @@ class RunControl:
         """Return whether the query waits for its next trigger, so that stopping it interrupts no batch."""
         return bool(self._control.isIdle())
 
-    def has_unknown_retries(self) -> bool:
-        """Return whether a task of an ended batch lost its executor, so that some of its records may be read again."""
-        return bool(self._control.hasUnknownRetries())
+    def has_short_retries(self) -> bool:
+        """Return whether a failed task of the last batch was not read as far again: its records may be read again."""
+        return bool(self._control.hasShortRetries())
+
+    def is_saved(self) -> bool:
+        """Return whether the last batch of an ended query is in the checkpoint, and none was cancelled after it."""
+        return bool(self._control.isSaved())
 
     def set_spare_tasks(self, count: int) -> None:
         """Let this many more tasks read each source if its topics gain partitions."""

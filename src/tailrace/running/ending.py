@@ -43,9 +43,12 @@ class Ending:
         too. If the time runs out, the query still runs.
         """
         with self._lock:
-            if self.is_requested or self.has_ended():
+            if self.is_requested:
                 return
             self.is_requested = True
+            if self.has_ended():
+                self.repeats = self._unsaved("Spark stopped it, not Tailrace")
+                return
             self.repeats = "the stop was interrupted"
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
 
@@ -64,9 +67,13 @@ class Ending:
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
             time.sleep(_LOOK_EVERY_S)
-        if self.control.has_unknown_retries():
-            return "an executor was lost, and what it had read is not known"
-        return ""
+        if self.control.has_short_retries():
+            return "a task had failed, and what it had read was not read again"
+        return self._unsaved("its last batch could not be saved")
+
+    def _unsaved(self, reason: str) -> str:
+        """Return the reason why the next start repeats records, if the last batch of the ended query is not saved."""
+        return reason if self.control is not None and not self.control.is_saved() else ""
 
     def _cut_short(self) -> str:
         """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""

@@ -112,8 +112,8 @@ class RunningQuery:
         """The topic that it writes to; empty if each row names one."""
         self._ending = ending
         self._saving = Saving(name, ending.control, mode) if ending.control is not None else None
-        self.is_closed = False
-        """Whether it has ended and its checkpoint is unlocked."""
+        self.is_over = False
+        """Whether it is known to have ended."""
         self.bounded = False
         """Whether it ends by itself when it has read what was in its topics at the start."""
         self._checkpoint = checkpoint
@@ -213,6 +213,7 @@ class RunningQuery:
             self._note_progress()
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
+        self.is_over = self.is_over or ended
         return not ended
 
     def checkpoint(self, timeout_s: float = 60.0) -> SavedCheckpoint:
@@ -315,7 +316,10 @@ class RunningQuery:
 
     def _close(self) -> None:
         self._checkpoint.release()
-        self.is_closed = True
+        self.is_over = True
+        if self._ending.control is not None:
+            with contextlib.suppress(*_SPARK_FAILED):
+                self._ending.control.close()
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""
@@ -423,8 +427,6 @@ class RunningQuery:
         for counts in watched:
             counts.settle()
             counts.close()
-        if self._ending.control is not None:
-            self._ending.control.close()
 
     def _note_progress(self) -> None:
         """Remember each completed batch; Spark keeps only the last hundred."""

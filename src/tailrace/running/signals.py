@@ -13,10 +13,14 @@ _Handler = Callable[[int, FrameType | None], Any]
 _PYSPARKS = "pyspark.core.context"
 
 
+_TRIES = 100
+_TRY_EVERY_S = 0.02
+
+
 class Interruptible(Protocol):
     """A query that Ctrl-C may interrupt."""
 
-    is_closed: bool
+    is_over: bool
 
 
 _queries: weakref.WeakSet[Interruptible] = weakref.WeakSet()
@@ -35,23 +39,52 @@ def keep_jobs_on_interrupt(query: Interruptible) -> None:
     if not callable(before) or getattr(before, "__module__", "") != _PYSPARKS:
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if all(each.is_closed for each in _queries):
+    interrupt = _Interrupt()
+
+    def stop_or_cancel(number: int, frame: FrameType | None) -> None:
+        if all(each.is_over for each in _queries):
             before(number, frame)
+        interrupt(number, frame)
+
+    signal.signal(signal.SIGINT, stop_or_cancel)
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt, but not in the middle of a call to Spark.
+
+    The reply would stay unread, and the next call would take it for its own. A call that lasts, such as
+    ``awaitTermination``, is interrupted after two seconds.
+    """
+
+    def __init__(self) -> None:
+        self._tries = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if _is_calling_spark(frame) and self._tries < _TRIES:
+            self._tries += 1
+            main = threading.main_thread().ident
+            threading.Timer(_TRY_EVERY_S, signal.pthread_kill, (main, number)).start()
+            return
+        self._tries = 0
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+
+def _is_calling_spark(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
-    stop = threading.Event()
+    stop, interrupt = threading.Event(), _Interrupt()
 
-    def request_stop(_number: int, _frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            # The second signal: the user does not want to wait.
-            raise KeyboardInterrupt
+            interrupt(number, frame)  # the second signal: the user does not want to wait
         stop.set()
 
     with _handled_by(request_stop):
