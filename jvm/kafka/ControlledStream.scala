@@ -31,8 +31,8 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** Where a bounded run ends: the ends of the topics at its first batch. */
   private var bound: Option[Map[TopicPartition, Long]] = None
 
-  /** The number of partitions in the first batch, for which there are slots. */
-  private var partitionsAtStart = 0
+  /** The number of tasks in the first batch, for which there are slots. */
+  private var tasksAtStart = 0
 
   /** The number of this source in the query. */
   private val source = control.map(_.register(this)).getOrElse(0)
@@ -68,9 +68,9 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
       val topicPartition = each.offsetRange.topicPartition
       (topicPartition.topic, topicPartition.partition)
     }
-    if (partitionsAtStart == 0) partitionsAtStart = sorted.length
-    val most = if (tasks > 0) tasks else partitionsAtStart + control.map(_.spareTasks).getOrElse(0)
-    val count = math.min(most, sorted.length)
+    val wanted = if (tasks > 0) math.min(tasks, sorted.length) else sorted.length
+    if (tasksAtStart == 0) tasksAtStart = wanted
+    val count = math.min(wanted, tasksAtStart + control.map(_.spareTasks).getOrElse(0))
     Array.tabulate(count)(task => Array.range(task, sorted.length, count).map(sorted))
   }
 

@@ -19,7 +19,7 @@ import tailrace as tr
 from tailrace.errors import SlotsMissing
 from tailrace.kafka.records import read_records
 from tailrace.kafka.topics import log_ends
-from tailrace.running.query import RunningQuery
+from tailrace.running.query import RunningQuery, RunSummary
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -44,6 +44,10 @@ class Query:
     def start(self, **options: Any) -> RunningQuery:
         servers = self.kafka.bootstrap_servers
         return tr.start(self.pipeline, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
+
+    def run_once(self, **options: Any) -> RunSummary:
+        servers = self.kafka.bootstrap_servers
+        return tr.run(self.pipeline, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True, **options)
 
     def rows(self) -> list[Any]:
         return [json.loads(record.value) for record in read_records(self.kafka.config, self.sink)]
@@ -74,8 +78,7 @@ def test_order_within_a_partition(kafka: Kafka, tmp_path: Path) -> None:
     for n in range(6000):  # partition 0 has half of them
         producer.produce(query.source, json.dumps({"a": n}).encode(), partition=0 if n % 2 else n // 2 % 12)
     assert producer.flush(20) == 0
-    servers = kafka.bootstrap_servers
-    tr.run(query.pipeline, bootstrap_servers=servers, checkpoint=query.checkpoint, tasks=2, once=True)
+    query.run_once(tasks=2)
     records = list(read_records(kafka.config, query.sink))
     assert Counter(json.loads(record.value)["a"] for record in records) == Counter(range(6000))
     last: dict[bytes, int] = {}
@@ -84,6 +87,22 @@ def test_order_within_a_partition(kafka: Kafka, tmp_path: Path) -> None:
         partition, offset = headers["tailrace.partition"], int(headers["tailrace.offset"])
         assert offset > last.get(partition, -1)
         last[partition] = offset
+
+
+def test_records_that_arrive_during_a_bounded_run(kafka: Kafka, tmp_path: Path) -> None:
+    """They are past the bound of their partition, and the next run reads them."""
+    query = Query(kafka, tmp_path, 6)
+    with Load(kafka, [query.source], per_second=2000) as load:
+        for number in range(4):
+            # Every run has a backlog on four more partitions, so that its tasks do not reach their bounds together.
+            producer = Producer(kafka.config)
+            for n in range(3000):
+                producer.produce(query.source, json.dumps({"a": -1 - n - 3000 * number}).encode(), partition=2 + n % 4)
+            assert producer.flush(20) == 0
+            summary = query.run_once(tasks=1 + number % 3)
+            assert summary.repeats == ""
+    query.run_once(tasks=2)
+    assert query.written() == Counter(range(-12000, load.sent))
 
 
 def test_a_keyed_aggregate_with_auto(kafka: Kafka, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import tailrace as tr
 from tailrace.errors import CheckpointInUse
 from tailrace.running import start as starting
+from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery
 
 
@@ -61,6 +62,7 @@ def test_a_query_that_an_interrupted_start_cannot_stop_keeps_the_lock(
         raise Py4JError("An error occurred while calling o42.stop")
 
     monkeypatch.setattr(starting, "confirm", confirm)
+    monkeypatch.setattr(Ending, "end", lambda *_: None)  # it does not end by itself either
     monkeypatch.setattr(StreamingQuery, "stop", stop)
     with pytest.raises(KeyboardInterrupt) as raised:
         begin()

@@ -14,6 +14,7 @@ class Position:
     """Where a query is in a partition.
 
     Attributes:
+        source: The number of the source in the query; two sources may read one topic.
         topic: The topic.
         partition: The number of the partition.
         offset: The offset of the next record that it reads.
@@ -24,6 +25,7 @@ class Position:
         waits_for_records: Whether it waits for records; otherwise it works on records that it has read.
     """
 
+    source: int
     topic: str
     partition: int
     offset: int
@@ -37,16 +39,19 @@ class Position:
 def read_positions(control: RunControl, endpoints: Sequence[Endpoint]) -> list[Position]:
     """Return where a query is in each partition, in order."""
     positions = control.positions()
-    ends: dict[tuple[str, int], int] = {}
-    for endpoint in endpoints:
-        ends |= _ends(endpoint, positions)
+    ends = {
+        (number, *place): end
+        for number, endpoint in enumerate(endpoints)
+        for place, end in _ends(endpoint, [each for each in positions if each["source"] == number]).items()
+    }
     return sorted(
         (
             Position(
+                source=(source := int(each["source"])),
                 topic=(topic := str(each["topic"])),
                 partition=(partition := int(each["partition"])),
                 offset=(offset := int(each["offset"])),
-                lag=max(0, ends[topic, partition] - offset) if (topic, partition) in ends else None,
+                lag=max(0, ends[source, topic, partition] - offset) if (source, topic, partition) in ends else None,
                 records=int(each["records"]),
                 bytes=int(each["bytes"]),
                 last_record_ms=int(each["last_record_ms"]) or None,
@@ -54,12 +59,12 @@ def read_positions(control: RunControl, endpoints: Sequence[Endpoint]) -> list[P
             )
             for each in positions
         ),
-        key=lambda each: (each.topic, each.partition),
+        key=lambda each: (each.source, each.topic, each.partition),
     )
 
 
 def _ends(endpoint: Endpoint, positions: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
-    """Return the ends of an endpoint's own topics; nothing if it does not answer."""
+    """Return the ends of a source's partitions; nothing if its broker does not answer."""
     counts: dict[str, int] = {}
     for each in positions:  # the option ``assign`` may leave out low numbers
         counts[each["topic"]] = max(counts.get(each["topic"], 0), int(each["partition"]) + 1)

@@ -83,7 +83,8 @@ class FakeControl:
         self.did: list[str] = []
         self.ended = False
         self.idle = False
-        self.unknown_retries = False
+        self.short_retries = False
+        self.saved = True
         self.batch: int | None = 7
         """The batch that a request ends; None while it waits for the next one."""
         self.committed: set[int] = set()
@@ -103,8 +104,11 @@ class FakeControl:
     def is_idle(self) -> bool:
         return self.idle
 
-    def has_unknown_retries(self) -> bool:
-        return self.unknown_retries
+    def has_short_retries(self) -> bool:
+        return self.short_retries
+
+    def is_saved(self) -> bool:
+        return self.saved
 
     def end_batch(self) -> None:
         self.did.append("end batch")

@@ -97,13 +97,13 @@ def test_a_real_time_query_is_never_stopped_as_idle(clock: FakeClock) -> None:
     assert query.did == []
 
 
-def test_records_that_a_lost_executor_may_have_read_are_repeated(clock: FakeClock) -> None:
+def test_records_that_a_retry_has_not_read_are_repeated(clock: FakeClock) -> None:
     query, control = FakeQuery(), FakeControl()
-    control.unknown_retries = True
+    control.short_retries = True
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert "executor was lost" in stopped.repeats
+    assert "a task had failed" in stopped.repeats
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,24 @@ def test_a_query_that_has_ended_by_itself_is_not_stopped(clock: FakeClock) -> No
     control.ended = True
     done = ending_of(query, control, timeout_s=0)
     done.end(None)
-    assert (done.is_requested, done.repeats, control.did) == (False, "", [])
+    assert (done.repeats, control.did) == ("", [])
+
+
+def test_a_query_that_spark_stopped_in_a_batch_repeats_it(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.ended, control.saved = True, False
+    done = ending_of(query, control)
+    done.end(None)
+    assert done.repeats == "Spark stopped it, not Tailrace"
+
+
+def test_a_last_batch_that_could_not_be_saved_is_repeated(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.saved = False
+    clock.at[1] = end_at_once(control)
+    stopped = ending_of(query, control)
+    stopped.end(None)
+    assert stopped.repeats == "its last batch could not be saved"
 
 
 def test_the_first_stop_counts(clock: FakeClock) -> None:

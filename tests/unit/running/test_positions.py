@@ -8,7 +8,7 @@ from .fakes import FakeControl, FakeEndpoint
 
 def reader(topic: str, partition: int, offset: int, **more: Any) -> dict[str, Any]:
     counts = {"records": 0, "bytes": 0, "last_record_ms": 0, "waits_for_records": True}
-    return {"topic": topic, "partition": partition, "offset": offset, **counts, **more}
+    return {"source": 0, "topic": topic, "partition": partition, "offset": offset, **counts, **more}
 
 
 def positions(*readers: dict[str, Any], of: list[FakeEndpoint]) -> list[Position]:
@@ -25,7 +25,7 @@ def lags(found: list[Position]) -> dict[str, int | None]:
 def test_a_position_has_what_its_reader_reports() -> None:
     read = reader("payments", 0, 7, records=5, bytes=90, last_record_ms=1700000000123, waits_for_records=False)
     assert positions(read, of=[FakeEndpoint({"payments": [10]})]) == [
-        Position("payments", 0, 7, 3, 5, 90, 1700000000123, waits_for_records=False)
+        Position(0, "payments", 0, 7, 3, 5, 90, 1700000000123, waits_for_records=False)
     ]
 
 
@@ -48,14 +48,16 @@ def test_a_reader_may_be_ahead_of_the_end_that_was_asked_for_before() -> None:
 
 def test_each_source_is_asked_for_its_own_topics() -> None:
     of = [FakeEndpoint({"payments": [10, 20]}), FakeEndpoint({"refunds": [5]})]
-    readers = [reader("payments", 0, 1), reader("payments", 1, 20), reader("refunds", 0, 4)]
+    readers = [reader("payments", 0, 1), reader("payments", 1, 20), reader("refunds", 0, 4, source=1)]
     assert lags(positions(*readers, of=of)) == {"payments-0": 9, "payments-1": 0, "refunds-0": 1}
 
 
 def test_a_cluster_that_does_not_answer_leaves_the_lag_unknown() -> None:
     silent = FakeEndpoint({"payments": [10]})
     silent.failure = BrokerUnreachable("no answer")
-    found = positions(reader("payments", 0, 1), reader("refunds", 0, 4), of=[silent, FakeEndpoint({"refunds": [5]})])
+    found = positions(
+        reader("payments", 0, 1), reader("refunds", 0, 4, source=1), of=[silent, FakeEndpoint({"refunds": [5]})]
+    )
     assert lags(found) == {"payments-0": None, "refunds-0": 1}
 
 

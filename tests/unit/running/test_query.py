@@ -139,7 +139,7 @@ def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_until_signalled()
-    assert control.did == ["stop"]
+    assert control.did == ["stop", "close"]
     assert query.did == ["stop"]
     assert not checkpoint.held
     assert stopped.summary().repeats == "the stop was interrupted"
@@ -369,7 +369,7 @@ def test_spare_slots_are_divided_among_the_sources() -> None:
     running.follow_partitions(endpoints, 5)
     assert control.spare_tasks == 2
     control.readers = [
-        {"topic": "payments", "partition": 0, "offset": 1, "records": 1, "bytes": 9, "last_record_ms": 5,
+        {"source": 0, "topic": "payments", "partition": 0, "offset": 1, "records": 1, "bytes": 9, "last_record_ms": 5,
          "waits_for_records": True}
     ]  # fmt: skip
     assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]
