@@ -71,7 +71,7 @@ class RunControl:
         self._control.setSpareTasks(count)
 
     def positions(self) -> list[dict[str, Any]]:
-        """Return where its readers are, with the keys of :class:`tailrace.running.positions.Position` except ``lag``."""
+        """Return where its readers are, with the keys of `tailrace.running.positions.Position` but ``lag``."""
         return list(json.loads(str(self._control.positions())))
 
     def partitions(self) -> set[str]:
