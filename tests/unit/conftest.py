@@ -10,7 +10,7 @@ import pytest
 hypothesis.settings.register_profile("tailrace", deadline=None)
 hypothesis.settings.load_profile("tailrace")
 
-HIDDEN = ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
+HIDDEN = ("JAVA_HOME", "PYTEST_ADDOPTS", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 WaitUntil = Callable[[Callable[[], bool], str], None]
 
 
