@@ -8,7 +8,7 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, PartitionOffset, ReadLimit, ReportsSourceMetrics, SupportsRealTimeMode, SupportsTriggerAvailableNow}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaSourceOffset, KafkaSourcePartitionOffset}
+import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaMicroBatchStream, KafkaSourceOffset, KafkaSourcePartitionOffset}
 
 /**
  * The connector's stream, whose batches can end on request.
@@ -34,21 +34,29 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** The number of tasks in the first batch, for which there are slots. */
   private var tasksAtStart = 0
 
+  /** The ends that Spark was told last, and reports. */
+  private var reported: Offset = _
+
   /** The number of this source in the query. */
   private val source = control.map(_.register(this)).getOrElse(0)
 
+  /** What is known of the topics' ends in real time; None if the stream is only planned. */
+  @volatile private[tailrace] var latest: Option[LatestOffsets] = None
+
   override def prepareForRealTimeMode(): Unit = {
     isRealTime = true
+    latest = control.map(_ => new LatestOffsets(inner))
     inner.prepareForRealTimeMode()
   }
 
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     control.foreach(_.stopBetweenBatches())
-    val latest = inner.latestOffset(start, limit)
+    val ends = latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
     if (isRealTime && bounded && bound.isEmpty) {
-      bound = Some(Option(latest).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty))
+      bound = Some(Option(ends).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty))
     }
-    latest
+    reported = ends
+    ends
   }
 
   /** Plan a batch in real time. */
@@ -58,7 +66,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
     val planned = share(partitions).map(realTimePartition)
-    control.foreach(_.planned(this, planned.toSeq))
+    control.foreach(_.planned(this, source, planned.toSeq))
     planned.asInstanceOf[Array[InputPartition]]
   }
 
@@ -106,10 +114,17 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
 
   /** After a stop nobody needs the lag, and a broker that is away would delay the end by a minute. */
   override def metrics(consumed: ju.Optional[Offset]): ju.Map[String, String] =
-    if (control.exists(_.isStopping)) ju.Collections.emptyMap() else inner.metrics(consumed)
+    if (control.exists(_.isStopping)) ju.Collections.emptyMap()
+    else {
+      val read = Option(consumed.orElse(null)).map(KafkaSourceOffset(_).partitionToOffsets)
+      read.flatMap(to => latest.flatMap(_.recent(to))) match {
+        case ends: Some[_] => KafkaMicroBatchStream.metrics(consumed, ends)
+        case None => inner.metrics(consumed)
+      }
+    }
 
   override def latestOffset(): Offset = inner.latestOffset()
-  override def reportLatestOffset(): Offset = inner.reportLatestOffset()
+  override def reportLatestOffset(): Offset = if (latest.isDefined) reported else inner.reportLatestOffset()
   override def getDefaultReadLimit: ReadLimit = inner.getDefaultReadLimit
   override def prepareForTriggerAvailableNow(): Unit = inner.prepareForTriggerAvailableNow()
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
@@ -117,7 +132,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   override def initialOffset(): Offset = inner.initialOffset()
   override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
   override def commit(end: Offset): Unit = inner.commit(end)
-  override def stop(): Unit = inner.stop()
+  override def stop(): Unit = latest.fold(inner.stop())(_.close(() => inner.stop()))
   override def toString: String = inner.toString
 }
 

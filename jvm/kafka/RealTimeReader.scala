@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.read.streaming.{PartitionOffset, SupportsRealTimeRead}
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead.RecordStatus
+import org.apache.spark.sql.execution.python.tailrace.PythonWaits
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.kafka010.KafkaRecordToRowConverter
 
@@ -32,6 +33,8 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   val run: String = task.run
   val batch: Long = Option(TaskContext.get().getLocalProperty(MicroBatchExecution.BATCH_ID_KEY)).map(_.toLong).getOrElse(0L)
 
+  private val taskNumber = TaskContext.getPartitionId()
+  private val taskAttempt = TaskContext.get().taskAttemptId()
   private val partitions: Array[TopicPartition] = task.ranges.map(_.topicPartition).toArray
   private val until: Array[Long] = task.ranges.map(_.until).toArray
 
@@ -56,6 +59,9 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private val counts: Array[Long] = new Array(partitions.length)
   private val bytes: Array[Long] = new Array(partitions.length)
   private val lastMs: Array[Long] = new Array(partitions.length)
+
+  /** What it waits for and since when, in one number: other threads read it, and a record must not cost a lock. */
+  private var waiting = Waiting.NotAsked
   private var outOfRange = 0L
   private var losses = 0L
 
@@ -97,6 +103,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
           nextOffsets(at) = if (records.hasNext) record.offset + 1 else fetchedTo(at)
           count(record)
           row = toRow(record)
+          waiting = Waiting.since(System.nanoTime(), isForRecords = false)
           return HasRecord
         }
         records = ju.Collections.emptyIterator()
@@ -106,7 +113,11 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
         at = partition
         records = its
       } else {
-        if (deadline == 0L) deadline = System.nanoTime() + timeoutMs * 1000000L
+        if (deadline == 0L) {
+          val now = System.nanoTime()
+          waiting = Waiting.since(now, isForRecords = true)
+          deadline = now + timeoutMs * 1000000L
+        }
         val leftMs = (deadline - System.nanoTime()) / 1000000L
         if (leftMs <= 0) return NoRecord
         poll(leftMs)
@@ -122,8 +133,12 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   }
 
   /** What it has read so far. Other threads ask; a count may be a moment old. */
-  def positions: Seq[ReaderPosition] = partitions.indices.map { each =>
-    ReaderPosition(task.source, partitions(each), nextOffsets(each), counts(each), bytes(each), lastMs(each), isPolling)
+  def positions: Seq[ReaderPosition] = {
+    val waits = Waiting.of(waiting, System.nanoTime(), PythonWaits.waitedNs(taskAttempt))
+    partitions.indices.map { each =>
+      ReaderPosition(
+        task.source, partitions(each), taskNumber, nextOffsets(each), counts(each), bytes(each), lastMs(each), waits)
+    }
   }
 
   private def isDone: Boolean =

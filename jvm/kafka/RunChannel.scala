@@ -35,8 +35,11 @@ private[tailrace] object OpenReaders {
 
   def close(reader: RealTimeReader, closed: ReaderClosed): Unit = if (readers.remove(reader)) RunChannel.readerClosed(closed)
 
-  /** The positions of all readers by run. */
-  def positions: Map[String, Seq[ReaderPosition]] = readers.asScala.toSeq.groupMap(_.run)(_.positions).view.mapValues(_.flatten).toMap
+  /** What the readers have read, by run and batch. */
+  def reports: Seq[ReadersReport] =
+    readers.asScala.toSeq.groupMap(reader => (reader.run, reader.batch))(_.positions).toSeq.map {
+      case ((run, batch), positions) => ReadersReport(run, batch, positions.flatten)
+    }
 
   def end(run: String, batch: Long): Unit = readers.forEach { reader =>
     if (reader.run == run && reader.batch <= batch) reader.end()
@@ -56,26 +59,8 @@ private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPart
 private[tailrace] sealed trait Report extends Serializable
 private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
 
-/**
- * Where a reader is in a partition.
- *
- * @param source the number of the source in the query, which may read one topic twice
- * @param position the offset of the next record
- * @param records the number of records that it has read in this batch
- * @param lastMs the timestamp of the last of them; 0 if there is none
- * @param waits whether it waits for records; otherwise the query works on what it has read
- */
-private[tailrace] case class ReaderPosition(
-    source: Int,
-    topicPartition: TopicPartition,
-    position: Long,
-    records: Long,
-    bytes: Long,
-    lastMs: Long,
-    waits: Boolean)
-
-/** What the readers of a run on an executor have read. */
-private[tailrace] case class ReadersReport(run: String, positions: Seq[ReaderPosition]) extends Report
+/** What the readers of a batch in one process have read. */
+private[tailrace] case class ReadersReport(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
 /**
@@ -109,7 +94,7 @@ private[tailrace] object RunChannel extends Logging {
 
     /** Tell the driver what the readers here have read. */
     private def report(): Unit = Utils.tryLogNonFatalError {
-      OpenReaders.positions.foreach { case (run, positions) => driver.send(Wire.encode(ReadersReport(run, positions))) }
+      OpenReaders.reports.foreach(each => driver.send(Wire.encode(each)))
     }
   }
 
@@ -163,7 +148,7 @@ private[tailrace] object RunChannel extends Logging {
     override def receive: PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
       Wire.decode[Report](bytes) match {
         case closed: ReaderClosed => RunControl.find(closed.run).foreach(_.readerClosed(closed))
-        case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report.positions))
+        case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report))
       }
     }
 

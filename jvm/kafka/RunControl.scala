@@ -8,8 +8,6 @@ import scala.collection.mutable
 
 import org.apache.hadoop.fs.Path
 import org.apache.kafka.common.TopicPartition
-import org.json4s.JsonAST.{JArray, JBool, JField, JInt, JObject, JString}
-import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
@@ -28,10 +26,10 @@ final class RunControl private (execution: StreamExecution) {
   import RunControl._
 
   val run: String = execution.runId.toString
-  private val streams = mutable.Set.empty[ControlledStream]
+  private val streams = mutable.ArrayBuffer.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
-  private val known = mutable.Map.empty[(Int, TopicPartition), ReaderPosition]
+  private val readers = new Positions
   private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
 
   @volatile private var spare = 0
@@ -71,23 +69,23 @@ final class RunControl private (execution: StreamExecution) {
   def isStopping: Boolean = stopping
 
   /** Where the readers are, as JSON; those on executors report twice a second. */
-  def positions: String = synchronized {
-    OpenReaders.positions.get(run).foreach(note)
-    compact(render(JArray(known.values.toList.map { each =>
-      JObject(
-        JField("source", JInt(each.source)),
-        JField("topic", JString(each.topicPartition.topic)),
-        JField("partition", JInt(each.topicPartition.partition)),
-        JField("offset", JInt(each.position)),
-        JField("records", JInt(each.records)),
-        JField("bytes", JInt(each.bytes)),
-        JField("last_record_ms", JInt(each.lastMs)),
-        JField("waits_for_records", JBool(each.waits)))
-    })))
+  def positions: String = {
+    OpenReaders.reports.filter(_.run == run).foreach(note)
+    val sources = synchronized(streams.toSeq)
+    readers.json(source => sources.lift(source).flatMap(_.latest))
   }
 
-  /** The partitions that the query reads now, as names like `topic-0`. */
-  def partitions: Array[String] = synchronized(partitionsOf.values.flatten.map(_.toString).toArray)
+  /** The partitions that the sources have and the open batch does not read; empty if it is about to end anyway. */
+  def newPartitions: Array[String] = synchronized {
+    if (open.forall(_ <= endedThrough)) Array.empty
+    else {
+      val added = for {
+        (stream, read) <- partitionsOf.toSeq
+        topicPartition <- stream.latest.toSeq.flatMap(_.known.keys) if !read.contains(topicPartition)
+      } yield topicPartition.toString
+      added.distinct.sorted.toArray
+    }
+  }
 
   /** Whether the query waits for its next trigger, so that an interrupt ends no batch. Call it after [[stop]]. */
   def isIdle: Boolean = execution.status.message == WaitsForTrigger
@@ -134,8 +132,12 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** Open the batch whose tasks are being planned; a query with several sources plans several times. */
-  private[tailrace] def planned(stream: ControlledStream, tasks: Seq[RealTimePartition]): Unit = currentBatch.foreach { batch =>
+  private[tailrace] def planned(
+      stream: ControlledStream,
+      source: Int,
+      tasks: Seq[RealTimePartition]): Unit = currentBatch.foreach { batch =>
     synchronized {
+      readers.planned(source, batch, tasks)
       if (!open.contains(batch)) executors.clear() // those that read this batch report themselves
       open = Some(batch)
       partitionsOf(stream) = tasks.flatMap(_.ranges).map(_.topicPartition).toSet
@@ -155,7 +157,7 @@ final class RunControl private (execution: StreamExecution) {
     open = None
     batches.get(lastMerged).foreach(_.merged(source, positions))
     if (isDone) streamsDone += stream
-    if (stopping || streamsDone == streams) terminate()
+    if (stopping || streamsDone.size == streams.size) terminate()
   }
 
   private def terminate(): Unit = stateOf(execution).set(TERMINATED)
@@ -174,6 +176,7 @@ final class RunControl private (execution: StreamExecution) {
   /** Note that a reader of a batch begins; return whether the batch has been ended, and how far it must read. */
   private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = synchronized {
     executors ++= executor
+    readers.opened(opened)
     batches.get(opened.batch) match {
       case Some(batch) => ReaderStart(opened.batch <= endedThrough, batch.opened(opened))
       case None => ReaderStart(opened.batch <= endedThrough, Map.empty)
@@ -194,14 +197,12 @@ final class RunControl private (execution: StreamExecution) {
     open.isEmpty && logged(0) == logged(1) && logged(1) >= lastMerged
   }
 
-  private[tailrace] def readerClosed(closed: ReaderClosed): Unit = synchronized {
-    batches.get(closed.batch).foreach(_.closed(closed))
-    note(closed.positions)
+  private[tailrace] def readerClosed(closed: ReaderClosed): Unit = {
+    synchronized(batches.get(closed.batch).foreach(_.closed(closed)))
+    readers.closed(closed)
   }
 
-  private[tailrace] def note(positions: Seq[ReaderPosition]): Unit =
-    synchronized(positions.foreach(each => known((each.source, each.topicPartition)) = each))
-
+  private[tailrace] def note(report: ReadersReport): Unit = readers.note(report.batch, report.positions)
 }
 
 object RunControl {

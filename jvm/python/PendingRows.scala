@@ -62,11 +62,16 @@ private[tailrace] final class PendingRows(
   private var isInputEnded = false
   private var inputFailure: Option[Throwable] = None
   private var lastSentNs = 0L
+
+  /** When the first row of the last batch arrived. */
+  private var lastArrivedNs = 0L
   // Kafka's consumer must not be interrupted in the middle of a call, and defers interrupts only in a thread of this class.
   private val reader = new UninterruptibleThread(() => readInput(), s"rows for Python, task ${context.taskAttemptId()}")
 
   // This listener runs before those of the input, which free the memory that a row may still be read from.
+  PythonWaits.add(this, context.taskAttemptId())
   context.addTaskCompletionListener[Unit] { _ =>
+    PythonWaits.remove(this)
     reader.interrupt()
     joinReader()
   }
@@ -143,6 +148,12 @@ private[tailrace] final class PendingRows(
   /** The time since the last batch was sent; None if the last message had no rows. */
   def sinceSentNs: Option[Long] = locked(if (isControl) None else Some(System.nanoTime() - lastSentNs))
 
+  /**
+   * How long the rows of the message in flight have waited for their reply; 0 if there is none. Not the age of all rows in
+   * flight: a function that filters never answers for some of them.
+   */
+  def waitedNs: Long = locked(if (isBusy && !isControl) System.nanoTime() - lastArrivedNs else 0L)
+
   /** The row in flight at this index. */
   def inFlightAt(index: Int): Option[PendingRow] = locked {
     val all = inFlight.iterator()
@@ -206,6 +217,7 @@ private[tailrace] final class PendingRows(
 
   private def markSent(batch: Seq[PendingRow]): Seq[PendingRow] = {
     beginMessage()
+    lastArrivedNs = batch.head.arrivedNs
     batch.foreach { each =>
       each.sentNs = lastSentNs
       inFlight.add(each)

@@ -63,6 +63,10 @@ def test_more_partitions_than_slots(kafka: Kafka, tmp_path: Path) -> None:
     with pytest.raises(SlotsMissing, match="24 task slots") as refused:
         query.start()
     assert "--tasks 8" in refused.value.fix
+    report = tr.check(query.pipeline, bootstrap_servers=kafka.bootstrap_servers, tasks=4)
+    assert [task.split(", ") for task in report.reads] == [
+        [f"{query.source}-{number}" for number in range(task, 24, 4)] for task in range(4)
+    ]
     for number in range(3):
         with query.start(tasks=4) as running:
             assert running.slots is not None
@@ -135,15 +139,27 @@ def test_new_partitions_are_read_within_seconds(kafka: Kafka, tmp_path: Path, *,
 
 def test_positions_are_those_that_a_client_sees(kafka: Kafka, tmp_path: Path) -> None:
     query = Query(kafka, tmp_path, 6)
+    waits_s = []
     with query.start(tasks=2) as running:
         kafka.send_to_every_partition(query.source, [{"a": n} for n in range(60)])
         wait_until(lambda: len(query.rows()) >= 60, 60, "all are written")
-        ends = log_ends(kafka.config, {query.source: 6})[query.source]
-        wait_until(lambda: {each.partition: each.offset for each in running.positions()} == ends, 5, "the positions")
+        for n in range(10):
+            kafka.send_to_every_partition(query.source, [{"a": n}] * 6)
+            ends = log_ends(kafka.config, {query.source: 6})[query.source]
+            sent_at = time.monotonic()
+            wait_until(lambda ends=ends: offsets(running) == ends, 5, "the positions")
+            waits_s.append(time.monotonic() - sent_at)
+        assert sorted(waits_s)[5] < 1, waits_s
         positions = running.positions()
         assert [each.lag for each in positions] == [0] * 6
-        assert [each.records for each in positions] == [10] * 6
-        assert all(each.waits_for_records and each.bytes > 0 and each.last_record_ms for each in positions)
+        assert [each.records for each in positions] == [20] * 6
+        assert [each.task for each in positions] == [0, 1, 0, 1, 0, 1]
+        assert all(each.bytes > 0 and each.last_record_ms for each in positions)
+        wait_until(lambda: {each.waits_for for each in running.positions()} == {"records"}, 5, "all is processed")
         running.checkpoint()
         wait_until(lambda: [each.records for each in running.positions()] == [0] * 6, 10, "a new batch")
-        assert {each.partition: each.offset for each in running.positions()} == ends
+        assert offsets(running) == ends
+
+
+def offsets(running: RunningQuery) -> dict[int, int]:
+    return {each.partition: each.offset for each in running.positions()}

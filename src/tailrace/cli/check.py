@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
     from tailrace.preflight.report import CheckReport, Link
 
+_TASKS_SHOWN = 8
+_NAMES_SHOWN = 8
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan"}
 
 
@@ -67,6 +69,7 @@ def print_report(report: "CheckReport") -> None:
     """Print the report for a person."""
     if report.slots is not None and report.mode is Mode.REALTIME:
         _print_stages(report.slots.stages, report.available)
+        _print_reads(report.reads)
     _print_latency(report.latency)
     _print_python(report.python)
     if report.checkpoint:
@@ -89,6 +92,20 @@ def _print_stages(stages: Sequence[int], available: int) -> None:
     for word, (name, tasks) in zip(["tasks", *[""] * len(rows)], rows, strict=False):
         say(f"{word:<8} {name:<16} {tasks:>5}")
     say(f"{'':<8} {'together':<16} {total:>5} of {available} slots, for as long as it runs; micro-batch needs 1")
+
+
+def _print_reads(tasks: Sequence[str]) -> None:
+    """Print which task reads what, if partitions share tasks."""
+    if any(", " in each for each in tasks):
+        lines = [f"task {number}: {_shortened(each.split(', '))}" for number, each in enumerate(tasks[:_TASKS_SHOWN])]
+        lines += [f"and {len(tasks) - _TASKS_SHOWN} more tasks"] if len(tasks) > _TASKS_SHOWN else []
+        for word, line in zip(["reads", *[""] * len(lines)], lines, strict=False):
+            say(f"{word:<8} {line}")
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _print_latency(links: "Sequence[Link]") -> None:

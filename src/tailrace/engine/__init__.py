@@ -18,6 +18,7 @@ from tailrace.engine.plans import (
 )
 from tailrace.engine.queries import (
     BatchTimes,
+    ReaderPosition,
     RunControl,
     StageTasks,
     TaskTimes,
@@ -68,6 +69,7 @@ __all__ = [
     "DeadLetterTopic",
     "FunctionCost",
     "FunctionCosts",
+    "ReaderPosition",
     "RecordCheck",
     "RecordCounts",
     "RunControl",

@@ -39,6 +39,46 @@ class BatchTimes:
         self._times.close()
 
 
+@dataclass(frozen=True)
+class ReaderPosition:
+    """Where the reader of a partition is.
+
+    Attributes:
+        source: The number of the source in the query.
+        topic: The topic.
+        partition: The number of the partition.
+        task: The number of its task in the stage.
+        offset: The offset of the next record that it reads.
+        end: The end of the partition a moment ago, as far as the source may read; None if it is not known.
+        records: The number of records that it has read in this batch.
+        bytes: Their size.
+        last_record_ms: The timestamp of the last of them; 0 if there is none.
+        is_read: Whether a task of the running batch reads the partition.
+        waits_for: ``records``, or ``downstream`` while the query works on what it was given; empty if neither is known.
+        waited_ms: How long it has waited.
+        unanswered_ms: How long no broker has answered when it was asked for the ends of the source's topics.
+    """
+
+    source: int
+    topic: str
+    partition: int
+    task: int
+    offset: int
+    end: int | None
+    records: int
+    bytes: int
+    last_record_ms: int
+    is_read: bool
+    waits_for: str
+    waited_ms: int
+    unanswered_ms: int
+
+    @property
+    def name(self) -> str:
+        """The name of the partition, like ``topic-0``."""
+        return f"{self.topic}-{self.partition}"
+
+
 class RunControl:
     """Ends the batches of a query on request, and the query between two batches."""
 
@@ -70,13 +110,13 @@ class RunControl:
         """Let this many more tasks read each source if its topics gain partitions."""
         self._control.setSpareTasks(count)
 
-    def positions(self) -> list[dict[str, Any]]:
-        """Return where its readers are, with the keys of `tailrace.running.positions.Position` but ``lag``."""
-        return list(json.loads(str(self._control.positions())))
+    def positions(self) -> list[ReaderPosition]:
+        """Return where its readers are; those on executors report twice a second."""
+        return [ReaderPosition(**each) for each in json.loads(str(self._control.positions()))]
 
-    def partitions(self) -> set[str]:
-        """Return the partitions that the query reads now, as names like ``topic-0``."""
-        return {str(partition) for partition in self._control.partitions()}
+    def new_partitions(self) -> list[str]:
+        """Return the partitions of its topics that the running batch does not read, as names like ``topic-0``."""
+        return [str(partition) for partition in self._control.newPartitions()]
 
     def end_batch(self) -> None:
         """End the running batch, or else the next one."""

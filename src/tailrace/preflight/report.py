@@ -44,6 +44,7 @@ class CheckReport:
         python: What each of its Python functions cost in the last run; empty if it has not run yet.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
         why_microbatch: With ``mode="auto"``: why it runs in micro-batch: the errors in real time.
+        reads: The partitions that each source task reads in real time, in the order of the tasks; empty if unknown.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CheckReport:
     python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     runs_in_microbatch: bool = True
     why_microbatch: Sequence[Finding] = ()
+    reads: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -76,6 +78,7 @@ class CheckReport:
             "name": self.name,
             "mode": str(self.mode),
             "slots": {"stages": stages, "required": required, "available": self.available},
+            "reads": [task.split(", ") for task in self.reads],
             "latency": [
                 {"link": link.name, "ms": link.ms, "when": str(link.when), "from": link.source} for link in self.latency
             ],

@@ -27,4 +27,5 @@ def run_checks(query: Query, earlier: Sequence[Finding] = ()) -> CheckReport:
         query.saved.modes if query.saved is not None else "",
         query.saved.python if query.saved is not None else {},
         query.runs_in_microbatch,
+        reads=query.tasks,
     )

@@ -6,29 +6,29 @@ the start, when another job takes slots.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tailrace.engine import StageTasks
+from tailrace.engine import ReaderPosition, StageTasks
 from tailrace.running.visible_records import VisibleRecords
+from tailrace.running.waits import Place
 
+STARVED_S = 2.0
+"""How long tasks may wait for a slot until their partitions are called starved."""
+LOOKS = 3
+"""How many looks in a row must find them waiting: on a busy machine Spark's own figures are late."""
 PATIENCE_S = 10.0
-"""How long tasks may wait for a slot: at a batch boundary, tasks of the old batch still hold some."""
+"""How long they may wait until the query has to end: at a batch boundary, other tasks may still hold slots."""
 RECOVERY_S = 120.0
 """How long tasks may wait after a task failed: Spark may first have to replace a lost executor."""
+SUBMITTED_S = 1.0
+"""How long a new stage may take to start its first task."""
 SETTLED_S = 0.5
 """A stage starts its tasks together. A task that has not started this long after the last one waits for a slot."""
 STILL_S = 30.0
 """How long a partition with unread records may stay at the same offset."""
 TASK_S = 3.0
 """A batch counts as evidence only if all its tasks ran this long; Spark's shortest batch lasts 5 s."""
-
-
-class Place(NamedTuple):
-    """A partition of one source; sources on two clusters may have topics of the same name."""
-
-    source: int
-    partition: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Starved:
     """Tasks that wait for a slot."""
     partitions: tuple[str, ...]
     """The partitions with unread records that do not advance, if known."""
+    lasts: bool = True
+    """Whether it has lasted too long to go on."""
 
     @property
     def in_words(self) -> str:
@@ -74,6 +76,8 @@ class Flow:
     def __init__(self, visible: VisibleRecords) -> None:
         self._visible = visible
         self._waiting_since: float | None = None
+        self._looks = 0
+        """How many looks have found tasks that wait, since they wait."""
         self._starved = 0
         """Tasks that have waited too long, until all have a slot."""
         self._retried_at: float | None = None
@@ -83,26 +87,36 @@ class Flow:
         self._still: dict[Place, _Standstill] = {}
         self._unread: tuple[str, ...] = ()
 
-    def look(self, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
+    def look(
+        self,
+        stages: Sequence[StageTasks],
+        latest: Mapping[str, Any] | None,
+        readers: Sequence[ReaderPosition] | None,
+        now: float,
+    ) -> Starved | None:
         """Return what is starved now, or None.
 
         Args:
             stages: The running stages.
             latest: The progress of the last completed batch.
+            readers: Where the readers are; None if only Spark's own progress is known.
             now: A monotonic time in seconds.
         """
+        stages = _with_readers(stages, readers)
         waiting = sum(stage.waiting for stage in stages) if any(map(_lacks_slots, stages)) else 0
         self._note_tasks(stages, waiting, now)
-        if latest is not None and latest.get("batchId") != self._batch:
-            self._note_batch(latest, now)
-        if stages and not any(stage.waiting or stage.done for stage in stages):
-            self._ran_s = max(self._ran_s, min(stage.steady_s for stage in stages))
+        if readers is None:
+            if latest is not None and latest.get("batchId") != self._batch:
+                self._note_batch(latest, now)
+            if stages and not any(stage.waiting or stage.done for stage in stages):
+                self._ran_s = max(self._ran_s, min(stage.steady_s for stage in stages))
         if self._waiting_since is None:
-            self._starved = 0
-        elif waiting and now - self._waiting_since >= self._patience_s(now):
+            self._starved, self._looks = 0, 0
+        elif waiting and self._looks >= LOOKS and now - self._waiting_since >= STARVED_S:
             self._starved = waiting
-        if self._starved:
-            return Starved(self._starved, _names(self._still))
+        if self._starved and self._waiting_since is not None:
+            lasts = now - self._waiting_since >= self._patience_s(now)
+            return Starved(self._starved, _unread_of(readers, self._still), lasts)
         return Starved(0, self._unread) if self._unread else None
 
     def _note_tasks(self, stages: Sequence[StageTasks], waiting: int, now: float) -> None:
@@ -110,6 +124,7 @@ class Flow:
             self._retried_at = now
         if waiting:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since
+            self._looks += 1
         elif stages and not any(stage.waiting or stage.done for stage in stages):
             # Not between batches, when no stage runs, and not at the end of one, when waiting tasks run for a moment.
             self._waiting_since = None
@@ -141,7 +156,30 @@ class Flow:
 
 def _lacks_slots(stage: StageTasks) -> bool:
     """Whether a task of a stage waits for a slot; a new stage needs a moment to start its tasks."""
-    return bool(stage.waiting) and stage.steady_s >= (SETTLED_S if stage.started else PATIENCE_S)
+    return bool(stage.waiting) and stage.steady_s >= (SETTLED_S if stage.started else SUBMITTED_S)
+
+
+def _with_readers(stages: Sequence[StageTasks], readers: Sequence[ReaderPosition] | None) -> Sequence[StageTasks]:
+    """Correct the stages by the readers: a task that reads has a slot, even if Spark's figures do not say so yet."""
+    if not readers or not all(each.is_read for each in readers):
+        return stages
+    reading = len({(each.source, each.task) for each in readers})
+    corrected = []
+    for stage in stages:
+        if stage.total <= reading:
+            reading -= stage.total
+            corrected.append(replace(stage, started=stage.total))
+        else:
+            corrected.append(stage)
+            reading = 0
+    return corrected
+
+
+def _unread_of(readers: Sequence[ReaderPosition] | None, still: Mapping[Place, Any]) -> tuple[str, ...]:
+    """Return the partitions that no task reads, as far as they are known."""
+    if readers is None:
+        return _names(still)
+    return tuple(sorted({each.name for each in readers if not each.is_read}))
 
 
 def _names(places: Sequence[Place] | Mapping[Place, Any]) -> tuple[str, ...]:

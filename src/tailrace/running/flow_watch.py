@@ -1,9 +1,9 @@
-"""A thread that watches whether a running real-time query reads every partition."""
+"""A thread that watches whether a running real-time query reads every partition, and what its readers wait for."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,25 +11,38 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine import has_jvm_ended, running_stages, runs_in_real_time, unread_partitions
+from tailrace.engine import (
+    RunControl,
+    StageTasks,
+    has_jvm_ended,
+    running_stages,
+    runs_in_real_time,
+    unread_partitions,
+)
 from tailrace.errors import PartitionsStarved, QueryRefused, TailraceError, counted
 from tailrace.running.flow import Flow, Starved
 from tailrace.running.visible_records import VisibleRecords
+from tailrace.running.waits import WaitHistory, Waits
 
-_LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = 1.0
+_PROGRESS_EVERY = 2
+"""Spark's progress is read at every second look: it is long."""
+_SAY_AGAIN_S = 60.0
+"""A state that comes and goes is logged at most this often."""
 _BLIND_S = 30.0
 """How long checks may fail before a warning: a few always fail while Spark ends."""
 _log = logging.getLogger("tailrace")
 
 
 class FlowWatch:
-    """Checks a query every two seconds; stops it, or warns, if a partition is not read."""
+    """Checks a query every second; stops it, or warns, if a partition is not read. It only warns of other waits."""
 
     def __init__(
         self,
         query: StreamingQuery,
         name: str,
         visible: VisibleRecords,
+        control: RunControl | None,
         note_progress: Callable[[], None] = lambda: None,
         *,
         stops: bool,
@@ -40,14 +53,22 @@ class FlowWatch:
             query: The query.
             name: Its name.
             visible: Returns the end of partitions as a consumer sees it.
-            note_progress: Called at every check: Spark keeps only the last hundred batches.
+            control: Its control, which knows what its readers wait for; None if they are Spark's own.
+            note_progress: Called every few seconds: Spark keeps only the last hundred batches.
             stops: Whether to stop the query, or only warn.
         """
         self._note_progress = note_progress
         self._query = query
         self._name = name
         self._stops = stops
+        self._control = control
         self._flow = Flow(visible)
+        self._history = WaitHistory()
+        self._waits = Waits()
+        self._looks = 0
+        self._logged: dict[str, float] = {}
+        """When each kind of state was logged."""
+        self._latest: Mapping[str, Any] | None = None
         self._unread: tuple[str, ...] = ()
         self._batch: int | None = None
         self._blind_since: float | None = None
@@ -55,9 +76,19 @@ class FlowWatch:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
         self.starved = ""
-        """What is not read now, as a sentence; empty if everything is."""
+        """What no task reads now, as a sentence; empty if everything is read."""
         self.failed: TailraceError | None = None
         """Why the query was stopped, or will be."""
+
+    @property
+    def stalled(self) -> str:
+        """What waits for records that a broker does not send, as a sentence; empty if nothing does."""
+        return self._waits.for_broker
+
+    @property
+    def slow(self) -> str:
+        """What comes faster than the query takes it, as a sentence; empty if nothing does."""
+        return self._waits.for_query
 
     def start(self) -> None:
         """Start to watch."""
@@ -97,9 +128,13 @@ class FlowWatch:
             _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
     def _look(self) -> None:
-        self._note_progress()
-        stages, latest = running_stages(self._query), self._latest()
-        if not self._is_real_time(latest):
+        if self._looks % _PROGRESS_EVERY == 0:
+            self._note_progress()
+            self._latest = self._last_progress()
+        self._looks += 1
+        stages = running_stages(self._query)
+        readers = self._control.positions() if self._control is not None else None
+        if not self._is_real_time(self._latest):
             self._stop_for(
                 QueryRefused(
                     f"query {self._name!r} was started in real time, but Spark no longer runs it in real time",
@@ -107,21 +142,44 @@ class FlowWatch:
                 )
             )
             return
+        now = time.monotonic()
+        if readers is not None:
+            self._note_waits(self._history.look(readers, now), now)
+        starved = self._flow.look(stages, self._latest, readers, now)
+        if starved is not None and starved.waiting:
+            starved = replace(starved, partitions=self._without_slots(stages) or starved.partitions)
+        self._note_starved(starved, now)
+
+    def _without_slots(self, stages: Sequence[StageTasks]) -> tuple[str, ...]:
+        """Return the partitions whose tasks have no slot, as far as Spark reports them."""
         if any(stage.waiting for stage in stages):
             # A batch may end between the two calls: then the last result still holds.
             self._unread = unread_partitions(self._query) or self._unread
         elif stages:
             self._unread = ()
-        starved = self._flow.look(stages, latest, time.monotonic())
-        if starved is not None and starved.waiting:
-            starved = replace(starved, partitions=self._unread or starved.partitions)
-        said, self.starved = self.starved, starved.in_words if starved is not None else ""
-        if starved is None or (said and not self._stops):
+        return self._unread
+
+    def _note_starved(self, starved: Starved | None, now: float) -> None:
+        self.starved = starved.in_words if starved is not None else ""
+        if starved is None:
             return
-        if self._stops:
+        if self._stops and starved.lasts:
             self._stop_for(self._error(starved))
         else:
-            _log.warning("query %r: %s", self._name, starved.in_words)
+            self._log("starved", starved.in_words, now)
+
+    def _note_waits(self, waits: Waits, now: float) -> None:
+        self._waits = waits
+        if waits.stalled:  # the broker watch logs brokers that do not answer at all
+            self._log("stalled", waits.for_broker, now)
+        if waits.slow:
+            self._log("slow", waits.for_query, now)
+
+    def _log(self, kind: str, what: str, now: float) -> None:
+        """Log a state when it begins; it has ended if it was not seen for a while."""
+        if now - self._logged.get(kind, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+            _log.warning("query %r: %s", self._name, what)
+        self._logged[kind] = now
 
     def _is_real_time(self, latest: Mapping[str, Any] | None) -> bool:
         """Return whether the running batch reads continuously: each has its own plan."""
@@ -145,7 +203,7 @@ class FlowWatch:
         self._query.stop()
         self._ended.set()
 
-    def _latest(self) -> Mapping[str, Any] | None:
+    def _last_progress(self) -> Mapping[str, Any] | None:
         last = self._query.lastProgress
         return dict(last) if last is not None else None
 

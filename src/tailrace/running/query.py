@@ -140,7 +140,9 @@ class RunningQuery:
 
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """Start to watch that every partition is read; otherwise ``stop`` with an error or ``warn``."""
-        self._flow = FlowWatch(self.query, self.name, visible, self._note_progress, stops=starved == "stop")
+        self._flow = FlowWatch(
+            self.query, self.name, visible, self._ending.control, self._note_progress, stops=starved == "stop"
+        )
         self._flow.start()
 
     def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
@@ -157,7 +159,7 @@ class RunningQuery:
         control, self._endpoints = self._ending.control, tuple(endpoints)
         if control is not None and endpoints and not self.bounded:
             control.set_spare_tasks(spare_slots // len(endpoints))
-            self._partitions = PartitionWatch(self.name, endpoints, control, self._has_ended)
+            self._partitions = PartitionWatch(self.name, control, self._has_ended)
             self._partitions.start()
 
     def positions(self) -> list[Position]:
@@ -174,8 +176,21 @@ class RunningQuery:
 
     @property
     def starved(self) -> str:
-        """What is not read now, as a sentence; empty if everything is."""
+        """The partitions that no task reads now, as a sentence; empty if all are read.
+
+        Known within five seconds, like :attr:`stalled` and :attr:`slow`, and only in real time.
+        """
         return self._flow.starved if self._flow is not None else ""
+
+    @property
+    def stalled(self) -> str:
+        """The partitions with records that their broker does not send, or whose broker does not answer; or empty."""
+        return self._flow.stalled if self._flow is not None else ""
+
+    @property
+    def slow(self) -> str:
+        """The partitions whose records come faster than the query's functions and its sink take them; or empty."""
+        return self._flow.slow if self._flow is not None else ""
 
     def has_functions_loaded(self) -> bool:
         """Return whether its Python workers are ready for the first record."""

@@ -20,14 +20,18 @@ TITLE = "limit cannot run in real time, which is a sentence that is far longer t
 ERROR = error("OPERATOR_REFUSED", TITLE, why="Spark says so", fix="where(...)", where="fraud.py:8 (limit)")
 
 
-def checked(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = ()) -> int:
+def checked(
+    monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = (), reads: tuple[str, ...] = ()
+) -> int:
     """Check a pipeline with nothing behind it; return the exit code."""
     Path("cli_check.py").write_text(
         'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
         'tr.KafkaSink("out"))\n'
     )
     monkeypatch.delitem(sys.modules, "cli_check", raising=False)
-    report = CheckReport("fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode")
+    report = CheckReport(
+        "fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode", reads=reads
+    )
     monkeypatch.setattr("tailrace.prepare.check.check_query", lambda *_: report)
     return _run(["check", "cli_check.py", *arguments])
 
@@ -50,6 +54,22 @@ def test_a_report_has_tasks_latency_chain_and_findings(capsys: Capture, monkeypa
         "  fix:   where(...)",
         "fraud cannot run in real time: 1 error, 0 warnings, 0 advice",
     ]
+
+
+def test_shared_tasks_are_shown_with_what_they_read(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ", ".join(f"in-{number}" for number in range(20))
+    checked(monkeypatch, reads=("a-0, a-2", many, *["b-0"] * 8))
+    shown = capsys.readouterr().err.splitlines()[4:13]
+    assert shown[:3] == [
+        "reads    task 0: a-0, a-2",
+        "         task 1: in-0, in-1, in-2, in-3, in-4, in-5, in-6, in-7 and 12 more",
+        "         task 2: b-0",
+    ]
+    assert shown[-1] == "         and 2 more tasks"
+    checked(monkeypatch, reads=("a-0", "a-1"), arguments=("--json",))
+    shown_alone = capsys.readouterr()
+    assert "reads" not in shown_alone.err
+    assert json.loads(shown_alone.out)["reads"] == [["a-0"], ["a-1"]]
 
 
 @pytest.mark.parametrize("make", [warning, advice])

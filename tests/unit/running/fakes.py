@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tailrace.engine import ReaderPosition
+
 
 class FakeCheckpoint:
     location = "/checkpoints/fraud"
@@ -90,9 +92,11 @@ class FakeControl:
         self.committed: set[int] = set()
         self.logged: tuple[int | None, int | None] = (None, None)
         self.pause: float | None = 80.0
-        self.readers: list[dict[str, Any]] = []
-        self.reads: set[str] = set()
-        """The partitions that it reads."""
+        self.readers: list[ReaderPosition] = []
+        self.new: list[str] = []
+        """The partitions that its topics have gained."""
+        self.asked = 0
+        self.failure: Exception | None = None
         self.spare_tasks = 0
 
     def stop(self) -> None:
@@ -125,11 +129,14 @@ class FakeControl:
     def pause_ms(self, _batch: int) -> float | None:
         return self.pause
 
-    def positions(self) -> list[dict[str, Any]]:
+    def positions(self) -> list[ReaderPosition]:
         return self.readers
 
-    def partitions(self) -> set[str]:
-        return self.reads
+    def new_partitions(self) -> list[str]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.new
 
     def set_spare_tasks(self, count: int) -> None:
         self.spare_tasks = count
@@ -155,3 +162,13 @@ class FakeEndpoint:
 
     def ends(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]] | None:
         return {topic: dict(enumerate(self.topics[topic][:count])) for topic, count in partitions.items()}
+
+
+def at(name: str, offset: int = 0, **more: Any) -> ReaderPosition:
+    """A reader of the partition with this name; it waits for records, and there are none."""
+    topic, _, partition = name.rpartition("-")
+    facts: dict[str, Any] = {
+        "source": 0, "task": 0, "end": offset, "records": 0, "bytes": 0, "last_record_ms": 0, "is_read": True,
+        "waits_for": "records", "waited_ms": 0, "unanswered_ms": 100,
+    }  # fmt: skip
+    return ReaderPosition(topic=topic, partition=int(partition), offset=offset, **(facts | more))

@@ -13,6 +13,9 @@ from tailrace.errors import PartitionsStarved, QueryRefused
 from tailrace.running import flow, flow_watch
 from tailrace.running.flow_watch import FlowWatch
 
+from ..conftest import WaitUntil
+from .fakes import FakeControl, at
+
 STARVED = [StageTasks(2, 1, 0, 0, 60.0)]
 WAIT_S = 20.0
 
@@ -42,15 +45,16 @@ def starved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the watch look all the time at a query with a task that has no slot."""
     monkeypatch.setattr(flow_watch, "_LOOK_EVERY_S", 0.005)
     monkeypatch.setattr(flow, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(flow, "STARVED_S", 0.0)
     monkeypatch.setattr(flow_watch, "running_stages", lambda _query: STARVED)
     monkeypatch.setattr(flow_watch, "unread_partitions", lambda _query: ("in-1",))
     monkeypatch.setattr(flow_watch, "runs_in_real_time", lambda _query: True)
     monkeypatch.setattr(flow_watch, "has_jvm_ended", lambda _failed: False)
 
 
-def watching(query: FakeQuery) -> FlowWatch:
+def watching(query: FakeQuery, control: Any = None, *, stops: bool = True) -> FlowWatch:
     watched: Any = query
-    return FlowWatch(watched, "fraud", lambda _source, _partitions: {}, stops=True)
+    return FlowWatch(watched, "fraud", lambda _source, _partitions: {}, control, stops=stops)
 
 
 def test_the_reason_is_known_before_the_query_is_inactive() -> None:
@@ -159,8 +163,46 @@ def test_it_ends_with_the_jvm(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
 def test_progress_is_noted_at_every_look() -> None:
     noted = threading.Semaphore(0)
     query: Any = FakeQuery()
-    watch = FlowWatch(query, "fraud", lambda _source, _partitions: {}, noted.release, stops=False)
+    watch = FlowWatch(query, "fraud", lambda _source, _partitions: {}, None, noted.release, stops=False)
     watch.start()
     assert noted.acquire(timeout=WAIT_S)
     assert noted.acquire(timeout=WAIT_S)
     watch.end()
+
+
+def test_waits_are_said_apart_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setattr(flow_watch, "running_stages", lambda _query: [StageTasks(2, 2, 0, 0, 60.0)])
+    control = FakeControl()
+    watch = watching(FakeQuery(), control, stops=False)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        watch.start()
+        for waited_ms in range(1000, 6000, 1000):
+            control.readers = [at("in-0", waits_for="downstream", waited_ms=waited_ms), at("in-1", task=1)]
+            wait_until(lambda ms=waited_ms: bool(watch.slow) or ms < 4000, "it is slow")
+        assert (watch.starved, watch.stalled, watch.slow) == ("", "", "in-0: the query is slower than its input")
+        control.readers = [at("in-0", unanswered_ms=5000), at("in-1", task=1, unanswered_ms=5000)]
+        wait_until(lambda: bool(watch.stalled), "the broker is silent")
+        assert (watch.starved, watch.stalled, watch.slow) == ("", "in: no broker answers", "")
+        control.readers = [at("in-0"), at("in-1", task=1)]
+        wait_until(lambda: not watch.stalled, "the broker answers")
+        watch.end()
+    assert caplog.messages == ["query 'fraud': in-0: the query is slower than its input"]
+
+
+def test_a_task_without_a_slot_is_said_before_the_query_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setattr(flow, "PATIENCE_S", 3600.0)
+    query, control = FakeQuery(), FakeControl()
+    control.readers = [at("in-0"), at("in-1", task=1, is_read=False, waits_for="")]
+    watch = watching(query, control)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        watch.start()
+        wait_until(lambda: bool(watch.starved), "it is said")
+        watch.end()
+    assert watch.starved == "in-1 is not being read"
+    assert watch.failed is None
+    assert query.isActive
+    assert caplog.messages == ["query 'fraud': in-1 is not being read"]

@@ -1,17 +1,14 @@
+from collections.abc import Mapping
 from typing import Any
 
+from tailrace.engine import ReaderPosition
 from tailrace.errors import BrokerUnreachable
 from tailrace.running.positions import Position, read_positions
 
-from .fakes import FakeControl, FakeEndpoint
+from .fakes import FakeControl, FakeEndpoint, at
 
 
-def reader(topic: str, partition: int, offset: int, **more: Any) -> dict[str, Any]:
-    counts = {"records": 0, "bytes": 0, "last_record_ms": 0, "waits_for_records": True}
-    return {"source": 0, "topic": topic, "partition": partition, "offset": offset, **counts, **more}
-
-
-def positions(*readers: dict[str, Any], of: list[FakeEndpoint]) -> list[Position]:
+def positions(*readers: ReaderPosition, of: list[FakeEndpoint]) -> list[Position]:
     control: Any = FakeControl()
     control.readers = list(readers)
     endpoints: Any = of
@@ -23,46 +20,74 @@ def lags(found: list[Position]) -> dict[str, int | None]:
 
 
 def test_a_position_has_what_its_reader_reports() -> None:
-    read = reader("payments", 0, 7, records=5, bytes=90, last_record_ms=1700000000123, waits_for_records=False)
+    read = at(
+        "payments-0",
+        7,
+        task=3,
+        records=5,
+        bytes=90,
+        last_record_ms=1700000000123,
+        waits_for="downstream",
+        waited_ms=250,
+    )
     assert positions(read, of=[FakeEndpoint({"payments": [10]})]) == [
-        Position(0, "payments", 0, 7, 3, 5, 90, 1700000000123, waits_for_records=False)
+        Position(0, "payments", 0, 3, 7, 3, 5, 90, 1700000000123, "downstream", 0.25)
     ]
 
 
 def test_a_reader_without_a_record_has_no_time() -> None:
-    (found,) = positions(reader("payments", 0, 7), of=[])
-    assert (found.records, found.last_record_ms, found.waits_for_records) == (0, None, True)
+    (found,) = positions(at("payments-0", 7), of=[])
+    assert (found.records, found.last_record_ms, found.waits_for) == (0, None, "records")
+
+
+def test_a_partition_that_no_task_reads_waits_for_nothing() -> None:
+    (found,) = positions(at("payments-0", 7, is_read=False, waits_for=""), of=[])
+    assert found.waits_for is None
 
 
 def test_they_come_by_topic_and_by_number() -> None:
-    readers = [reader(topic, number, 0) for topic, number in (("b", 2), ("a", 10), ("b", 1), ("a", 9))]
+    readers = [at(f"{topic}-{number}") for topic, number in (("b", 2), ("a", 10), ("b", 1), ("a", 9))]
     assert [(each.topic, each.partition) for each in positions(*readers, of=[])] == [
         ("a", 9), ("a", 10), ("b", 1), ("b", 2),
     ]  # fmt: skip
 
 
 def test_a_reader_may_be_ahead_of_the_end_that_was_asked_for_before() -> None:
-    found = positions(reader("payments", 0, 12), of=[FakeEndpoint({"payments": [10]})])
+    found = positions(at("payments-0", 12), of=[FakeEndpoint({"payments": [10]})])
     assert lags(found) == {"payments-0": 0}
 
 
 def test_each_source_is_asked_for_its_own_topics() -> None:
     of = [FakeEndpoint({"payments": [10, 20]}), FakeEndpoint({"refunds": [5]})]
-    readers = [reader("payments", 0, 1), reader("payments", 1, 20), reader("refunds", 0, 4, source=1)]
+    readers = [at("payments-0", 1), at("payments-1", 20), at("refunds-0", 4, source=1)]
     assert lags(positions(*readers, of=of)) == {"payments-0": 9, "payments-1": 0, "refunds-0": 1}
 
 
 def test_a_cluster_that_does_not_answer_leaves_the_lag_unknown() -> None:
     silent = FakeEndpoint({"payments": [10]})
     silent.failure = BrokerUnreachable("no answer")
-    found = positions(
-        reader("payments", 0, 1), reader("refunds", 0, 4, source=1), of=[silent, FakeEndpoint({"refunds": [5]})]
-    )
+    found = positions(at("payments-0", 1), at("refunds-0", 4, source=1), of=[silent, FakeEndpoint({"refunds": [5]})])
     assert lags(found) == {"payments-0": None, "refunds-0": 1}
 
 
+def test_a_cluster_that_only_spark_can_ask_has_the_ends_that_the_engine_asked() -> None:
+    class ThroughSpark(FakeEndpoint):
+        def ends(self, _partitions: Mapping[str, int]) -> None:
+            return None
+
+    found = positions(at("payments-0", 1, end=5), of=[ThroughSpark({"payments": [10]})])
+    assert lags(found) == {"payments-0": 4}
+
+
+def test_a_cluster_that_is_silent_is_not_waited_for() -> None:
+    silent = FakeEndpoint({"payments": [10]})
+    found = positions(at("payments-0", 1, end=5, unanswered_ms=9000), of=[silent])
+    assert lags(found) == {"payments-0": None}
+    assert silent.asked == 0
+
+
 def test_a_partition_without_an_end_has_no_lag() -> None:
-    found = positions(reader("payments", 0, 1), reader("payments", 1, 0), of=[FakeEndpoint({"payments": [10]})])
+    found = positions(at("payments-0", 1), at("payments-1", 0, end=None), of=[FakeEndpoint({"payments": [10]})])
     assert lags(found) == {"payments-0": 9, "payments-1": None}
 
 
@@ -71,5 +96,5 @@ def test_assigned_partitions_have_a_lag_whatever_their_numbers() -> None:
         def source_partitions(self) -> dict[str, int]:
             return {"payments": 1}  # one partition is assigned: the third
 
-    found = positions(reader("payments", 2, 25), of=[Assigned({"payments": [10, 20, 30]})])
+    found = positions(at("payments-2", 25), of=[Assigned({"payments": [10, 20, 30]})])
     assert lags(found) == {"payments-2": 5}

@@ -18,7 +18,7 @@ from tailrace.running.query import RunningQuery
 from tailrace.running.saving import SavedCheckpoint
 from tailrace.running.signals import stop_on_signals
 
-from .fakes import FakeCheckpoint, FakeControl, FakeCounts, FakeEndpoint, FakeQuery
+from .fakes import FakeCheckpoint, FakeControl, FakeCounts, FakeEndpoint, FakeQuery, at
 
 REPORT = CheckReport("fraud", Mode.REALTIME, None, 2, ())
 
@@ -368,10 +368,7 @@ def test_spare_slots_are_divided_among_the_sources() -> None:
     endpoints: Any = [FakeEndpoint({"payments": [3]}), FakeEndpoint({"refunds": [0]})]
     running.follow_partitions(endpoints, 5)
     assert control.spare_tasks == 2
-    control.readers = [
-        {"source": 0, "topic": "payments", "partition": 0, "offset": 1, "records": 1, "bytes": 9, "last_record_ms": 5,
-         "waits_for_records": True}
-    ]  # fmt: skip
+    control.readers = [at("payments-0", 1)]
     assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]
     running.stop()
 

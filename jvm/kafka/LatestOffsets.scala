@@ -1,0 +1,121 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import java.util.concurrent.ScheduledExecutorService
+import java.util.concurrent.TimeUnit.MILLISECONDS
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.annotation.tailrec
+import scala.util.control.NonFatal
+
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.errors.{ApiException, DisconnectException, TimeoutException}
+
+import org.apache.spark.sql.connector.read.streaming.{Offset, ReadLimit}
+import org.apache.spark.sql.kafka010.KafkaSourceOffset
+import org.apache.spark.util.{ThreadUtils, Utils}
+
+/**
+ * The ends of a source's partitions, asked in the background while a real-time batch runs.
+ *
+ * Spark asks twice between two batches, and no record is read meanwhile. It gets the last answer instead, unless that is too
+ * old because a broker does not answer: then the query waits for the broker, as it does without this class.
+ */
+private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
+  import LatestOffsets._
+
+  /** The connector's client takes one question at a time, and a query that waits for its turn can be interrupted. */
+  private val asking = new ReentrantLock
+  @volatile private var question: Option[(Offset, ReadLimit)] = None
+  @volatile private var answer: Option[Answer] = None
+
+  /** When a broker last answered, even if it refused. */
+  @volatile private var answeredNs = 0L
+  private var thread: Option[ScheduledExecutorService] = None
+
+  /** The ends of all partitions that the source has, as far as they are known. */
+  def known: Map[TopicPartition, Long] = answer.map(_.ends).getOrElse(Map.empty)
+
+  /** How long no broker has answered; little more than the time between two questions, if all is well. */
+  def unansweredMs: Long = if (answeredNs == 0L) 0L else (System.nanoTime() - answeredNs) / 1000000L
+
+  /** Return the ends for the next batch, and ask on from now on. */
+  def next(start: Offset, limit: ReadLimit): Offset = {
+    question = Some((start, limit))
+    val ends = recent(KafkaSourceOffset(start).partitionToOffsets).getOrElse(ask(start, limit).ends)
+    begin()
+    if (ends.isEmpty) null else KafkaSourceOffset(ends)
+  }
+
+  /**
+   * Return the ends if they were asked a moment ago.
+   *
+   * @param read how far the query has read: the ends are not before that, unless a log has become shorter
+   */
+  def recent(read: Map[TopicPartition, Long]): Option[Map[TopicPartition, Long]] =
+    answer.filter(System.nanoTime() - _.askedNs < MaxAgeNs).map { last =>
+      last.ends.map { case (topicPartition, end) =>
+        val isShorter = last.start.get(topicPartition).exists(_ > end)
+        topicPartition -> (if (isShorter) end else math.max(end, read.getOrElse(topicPartition, end)))
+      }
+    }
+
+  /**
+   * Ask no more, and let the connector close its client.
+   *
+   * The client waits until its question is answered or has timed out. No query should wait for a silent broker to stop.
+   */
+  def close(closeClient: () => Unit): Unit = {
+    synchronized(thread.foreach(_.shutdownNow()))
+    val closing = new Thread(() => Utils.tryLogNonFatalError(closeClient()), "tailrace-offsets-close")
+    closing.setDaemon(true)
+    closing.start()
+    closing.join(CloseMs)
+  }
+
+  private def begin(): Unit = synchronized {
+    if (thread.isEmpty) {
+      val started = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-offsets")
+      started.scheduleWithFixedDelay(() => askAgain(), AskEveryMs, AskEveryMs, MILLISECONDS)
+      thread = Some(started)
+    }
+  }
+
+  private def askAgain(): Unit = {
+    try question.foreach { case (start, limit) => ask(start, limit) }
+    catch {
+      case failed if isAnswer(failed) => answeredNs = System.nanoTime()
+      case NonFatal(_) => // the next question may be answered; the query itself asks if none is
+      case _: InterruptedException => Thread.currentThread().interrupt() // closed
+    }
+  }
+
+  private def ask(start: Offset, limit: ReadLimit): Answer = {
+    asking.lockInterruptibly()
+    try {
+      val askedNs = System.nanoTime()
+      val ends = Option(inner.latestOffset(start, limit)).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty)
+      val latest = Answer(ends, KafkaSourceOffset(start).partitionToOffsets, askedNs)
+      answer = Some(latest)
+      answeredNs = System.nanoTime()
+      latest
+    } finally asking.unlock()
+  }
+}
+
+private[tailrace] object LatestOffsets {
+  private val AskEveryMs = 500L
+  private val CloseMs = 1000L
+
+  /** An answer this old is not used: a broker has been silent for several questions. */
+  private val MaxAgeNs = 3000000000L
+
+  /** @param start where the batch began that ran when the question was asked */
+  private final case class Answer(ends: Map[TopicPartition, Long], start: Map[TopicPartition, Long], askedNs: Long)
+
+  /** Whether a broker has answered, for example that a topic does not exist. */
+  @tailrec private def isAnswer(failed: Throwable): Boolean = failed match {
+    case null | _: TimeoutException | _: DisconnectException => false
+    case _: ApiException => true
+    case _ => isAnswer(failed.getCause)
+  }
+}
