@@ -247,6 +247,13 @@ STUDIES = {
             "engines --works python --rates 6000,9000,12000,18000,24000,27000,30000,36000 --burst 20000 --warmup 60 "
             "--seconds 15 --runs 1 --lanes realtime-udf,realtime-pandas,python-five",
         ),
+        _study(
+            "shared-tasks",
+            "24 partitions: one task for each against four tasks for all",
+            10,
+            "--partitions 24 --work stateless --lanes realtime,realtime-shared --rate 2000 --warmup 20 --seconds 20 "
+            "--runs 5",
+        ),
         _study("lineage", "what lineage costs: the demo's pipeline with and without it", 6, "lineage"),
         _study("static-table", "what a static table in a broadcast join costs at each checkpoint", 4, "static-table"),
     )

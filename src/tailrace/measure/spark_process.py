@@ -39,6 +39,7 @@ class SparkSettings:
         conf: Settings of the context.
         checkpoint_every_s: The checkpoint interval in real time, if the lane needs its own.
         pipeline: The user's pipeline that runs instead of the work.
+        tasks: The most tasks that read the source in real time, if its partitions share tasks.
         function: The kind of function that computes the score of the work ``python``; an ordinary ``@udf`` by default.
     """
 
@@ -48,6 +49,7 @@ class SparkSettings:
     checkpoint_every_s: float | None = None
     pipeline: str | None = None
     function: str = ""
+    tasks: int | None = None
 
 
 def spark_command(settings: SparkSettings, cell: Cell) -> Command:
@@ -88,6 +90,7 @@ def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["Stre
         checkpoint=cell.folder / "checkpoint",
         checkpoint_every=f"{cell.checkpoint_every_s:g}s",
         trigger_every=f"{cell.trigger_every_ms}ms",
+        tasks=settings.tasks,
         conf={"spark.ui.enabled": "false", **settings.conf},
     )
     try:

@@ -258,7 +258,9 @@ HELD_S = 30.0
 """How long Kafka Streams holds an aggregate by default: until its next commit."""
 SATURATED = 0.9
 """If more than this part of all cores is in use, the lane causes a late load."""
-_NOT_COMPARED = ("microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-builtin")
+_NOT_COMPARED = (
+    "microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-shared", "realtime-builtin",
+)  # fmt: skip
 
 
 def engines_study(

@@ -90,6 +90,8 @@ def _lane(
     return SparkLane(name, title, works, SparkSettings(tailrace=tailrace, trigger=trigger, conf=conf), conf)
 
 
+_SHARED = 4
+"""Tasks for all partitions, however many there are."""
 _ALL = frozenset(Work)
 _PYTHON = frozenset({Work.PYTHON})
 _SHUFFLED = frozenset({Work.AGGREGATE, Work.WINDOW, Work.DEDUPE})
@@ -101,6 +103,13 @@ SPARK_LANES = (
     _lane("continuous", "continuous, stock Spark", Trigger.CONTINUOUS, frozenset({Work.STATELESS}), tailrace=False),
     _lane("realtime-stock", "real time, stock Spark", Trigger.REALTIME, _ALL - _PYTHON, _STATE, tailrace=False),
     _lane("realtime", "real time", Trigger.REALTIME, _ALL - _PYTHON),
+    SparkLane(
+        "realtime-shared",
+        f"real time, {_SHARED} tasks",
+        _ALL - _PYTHON,
+        SparkSettings(tailrace=True, trigger=Trigger.REALTIME, tasks=_SHARED),
+        {"tasks": str(_SHARED)},
+    ),
     _lane("realtime-timer", "real time, Spark's own shuffle", Trigger.REALTIME, _SHUFFLED, _SPARK_SHUFFLE),
     *(
         SparkLane(
