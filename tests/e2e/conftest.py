@@ -6,7 +6,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from tailrace.testing.bench import shared_bench
 from tailrace.toolchain import cache_dir
 
 TESTS = Path(__file__).parent
-
 
 @pytest.fixture(scope="session")
 def broker() -> Broker:
@@ -120,8 +119,7 @@ def own_home(tmp_path: Path) -> Iterator[dict[str, str]]:
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     env = {"TAILRACE_HOME": str(tmp_path), "TAILRACE_TEST_MARK": mark}
     yield env
-    for process in marked_processes(mark):
-        os.kill(process, signal.SIGKILL)
+    kill_marked(mark)
 
 
 @pytest.fixture(params=["microbatch", "realtime"])
@@ -154,6 +152,13 @@ def marked_processes(mark: str) -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes that inherited a mark; one may end by itself meanwhile."""
+    for process in marked_processes(mark):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:

@@ -1,7 +1,6 @@
 """`tailrace demo`: every lane measured, nothing left running, whatever ends it."""
 
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import TAILRACE, environment, tailrace
-from conftest import marked_processes, wait_until
+from conftest import kill_marked, marked_processes, wait_until
 
 LANE = {"p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms", "samples", "lost", "duplicated"}
 
@@ -19,8 +18,7 @@ LANE = {"p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms", "samples", "lost", "d
 def mark() -> Iterator[str]:
     text = f"tailrace-test-{secrets.token_hex(8)}"
     yield text
-    for process in marked_processes(text):
-        os.kill(process, signal.SIGKILL)
+    kill_marked(text)
 
 
 def test_every_lane_is_measured_and_nothing_is_lost(tmp_path: Path, mark: str) -> None:

@@ -1,9 +1,7 @@
 """Run every code block of the guides and concept pages, as a reader would."""
 
-import os
 import re
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from commands import environment
-from conftest import marked_processes
+from conftest import kill_marked
 from doc_blocks import DOCS, LANGUAGES, Block, Reader, blocks, is_walked, pages
 
-from tailrace.kafka.broker import temporary_broker
+from tailrace.kafka.broker import Broker, temporary_broker
 from tailrace.toolchain import cache_dir
 
 PAGES = pages()
@@ -70,8 +68,7 @@ def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
         (cache / kept).symlink_to(cache_dir() / kept)
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     yield environment({"TAILRACE_HOME": str(cache.parent), "TAILRACE_TEST_MARK": mark})
-    for process in marked_processes(mark):
-        os.kill(process, signal.SIGKILL)
+    kill_marked(mark)
 
 
 def brings_its_broker(page: Path) -> bool:
@@ -80,14 +77,21 @@ def brings_its_broker(page: Path) -> bool:
     return "$ tailrace broker start" in typed or "$ tailrace bench" in typed
 
 
+@pytest.fixture(scope="module")
+def running_broker() -> Iterator[Broker]:
+    """A broker for the pages that expect one; each creates topics of its own."""
+    with temporary_broker(lambda _: None) as broker:
+        yield broker
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", WALKED, ids=name_of)
-def test_a_page_can_be_followed(page: Path, reader_env: dict[str, str], tmp_path: Path) -> None:
-    if brings_its_broker(page):
-        walk(page, tmp_path / "reader", reader_env)
-    else:  # the page expects a running broker and creates its own topics
-        with temporary_broker(lambda _: None) as broker:
-            walk(page, tmp_path / "reader", {**reader_env, BROKER: broker.bootstrap_servers})
+def test_a_page_can_be_followed(
+    page: Path, reader_env: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if not brings_its_broker(page):
+        reader_env[BROKER] = request.getfixturevalue("running_broker").bootstrap_servers
+    walk(page, tmp_path / "reader", reader_env)
 
 
 def walk(page: Path, folder: Path, env: dict[str, str]) -> None:

@@ -95,7 +95,7 @@ def test_right_after_the_start(kafka: Kafka, mode: str, tmp_path: Path, monkeypa
     kafka.send_to_every_partition(query.source, [{"a": n} for n in range(100)])
     for _ in range(3):
         running = query.start(mode)
-        assert running.stop().repeats == ""
+        assert running.stop(60).repeats == ""
         query.require_stopped(running, mode)
     query.finish(mode)
     assert query.written() == Counter(range(100))
@@ -112,7 +112,7 @@ def test_while_a_batch_is_planned(kafka: Kafka, mode: str, tmp_path: Path, monke
     kafka.send_to_every_partition(query.source, [{"a": n} for n in range(100)])
     running = query.start(mode)
     wait_until(lambda: has_tasks_at_work(running.query), 30, "the static side is being read")
-    assert running.stop().repeats == ""
+    assert running.stop(60).repeats == ""
     query.require_stopped(running, mode)
     query.finish(mode)
     assert query.written() == Counter(range(100))
@@ -137,7 +137,7 @@ def test_at_a_boundary(kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pyt
             saving.start()
             assert ended.wait(30)
             time.sleep(0.02 * number)  # commit, plan, first tasks of the next batch
-            assert running.stop().repeats == ""
+            assert running.stop(60).repeats == ""
             saving.join(30)
             assert not saving.is_alive(), "a checkpoint during a stop must not hang"
             assert isinstance(outcome[0], SavedCheckpoint | QueryFailed)
