@@ -13,8 +13,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$p && break; done)
 
-# Two workers, each with a broker and a Spark of its own, where there is memory for both.
-PARALLEL := $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo 2>/dev/null && printf -- '-n 2 --dist worksteal')
+# Each worker has a broker and a Spark of its own, together up to 4 GB. It often waits for them, so there is one worker
+# more than there are cores.
+WORKERS := $(shell awk -v cores="$$(nproc 2>/dev/null || echo 1)" '/MemAvailable/ {fit = int($$2 / 4000000); \
+	print (fit < cores + 1 ? fit : cores + 1)}' /proc/meminfo 2>/dev/null || echo 1)
+PARALLEL := $(shell [ "$(WORKERS)" -gt 1 ] 2>/dev/null && printf -- '-n $(WORKERS) --dist worksteal')
+PYTEST ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint unit matrix test-engines bench bench-start soak soak-stops docs lock class-lists clean
@@ -33,7 +37,7 @@ demo: $(RUNS)  ## the main job: card payments through Kafka, real time against m
 
 test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; a quarter of an hour
 	@$(BIN)/tailrace doctor --fix --quiet
-	@$(BIN)/pytest $(PARALLEL)
+	@$(BIN)/pytest $(PARALLEL) $(PYTEST)
 
 matrix: $(READY)  ## unit and smoke tests on every supported Python and Java; five minutes
 	@$(BIN)/tailrace doctor --fix --quiet

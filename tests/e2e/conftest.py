@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from shares import in_shares, read_seconds
 
 from tailrace.cluster.cluster import Cluster, temporary_cluster
 from tailrace.kafka.broker import Broker
@@ -24,6 +25,15 @@ from tailrace.testing.bench import shared_bench
 from tailrace.toolchain import cache_dir
 
 TESTS = Path(__file__).parent
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let all workers of a parallel run end at the same time."""
+    workers: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if workers is not None:
+        order = in_shares([item.nodeid for item in items], int(workers["workercount"]), read_seconds())
+        place = {test: number for number, test in enumerate(order)}
+        items.sort(key=lambda item: place[item.nodeid])
+
 
 @pytest.fixture(scope="session")
 def broker() -> Broker:
