@@ -26,6 +26,11 @@ from tailrace.toolchain import cache_dir
 
 TESTS = Path(__file__).parent
 
+# Every JVM of these tests lives for seconds to minutes: the optimizing compiler took one processor second of four, more
+# than it saved. Without it Java reserves little memory for compiled code, and would soon compile the same code again.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let all workers of a parallel run end at the same time."""
     workers: dict[str, Any] | None = getattr(config, "workerinput", None)
