@@ -21,7 +21,7 @@ PARALLEL := $(shell [ "$(WORKERS)" -gt 1 ] 2>/dev/null && printf -- '-n $(WORKER
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit matrix test-engines bench bench-start soak soak-stops docs lock class-lists clean
+.PHONY: help setup demo test lint unit matrix test-engines bench bench-start bench-idle soak soak-stops docs lock class-lists clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -62,13 +62,18 @@ bench-start: $(READY)  ## time from `tailrace run` to the first output, and of t
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 
+bench-idle: $(READY)  ## processor time of an idle query with 2 and with 24 partitions; two minutes
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/python benchmarks/idle_cpu.py
+
 soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 stops of each query, 50 runs without a false alarm
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 TAILRACE_WAITS=50 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
 		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py \
-		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py tests/e2e/test_waits.py
+		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py tests/e2e/test_waits.py
 
 soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; ten minutes
-	@TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py
+	@TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py \
+		tests/e2e/test_once.py
 
 docs: $(READY)  ## write the generated reference pages anew
 	@$(BIN)/python -m docs.generate
