@@ -150,10 +150,10 @@ class Checkpoint:
         if self.path is None:
             return {}
         try:
-            found = json.loads((self.path / _COSTS).read_text())
+            costs = json.loads((self.path / _COSTS).read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return costs if isinstance(costs, dict) else {}
 
     def other_owner(self, owner: Owner) -> str:
         """Describe the owner, if it is another query; recorded by Tailrace, or else by Spark. Empty otherwise."""
@@ -182,8 +182,8 @@ class Checkpoint:
         if self.path is None:
             return None
         try:
-            found = json.loads((self.path / "tailrace.json").read_text())
-            return Owner(found["name"], tuple(found["topics"]), found["sink"])
+            owner = json.loads((self.path / "tailrace.json").read_text())
+            return Owner(owner["name"], tuple(owner["topics"]), owner["sink"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -219,7 +219,7 @@ def _print_line(record: "TopicRecord", *, headers: bool) -> None:
 
 def _on_one_line(text: str) -> str:
     """Escape control characters, so that text stays on one line and cannot control the terminal."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def _forget_stdout() -> None:

@@ -71,10 +71,10 @@ def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
     Raises:
         PipelineNotFound: There is not exactly one such pipeline in it.
     """
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    pipelines = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     if name:
-        return _by_name(found, module, name, place)
-    distinct = list({id(pipeline): pipeline for pipeline in found.values()}.values())
+        return _by_name(pipelines, module, name, place)
+    distinct = list({id(pipeline): pipeline for pipeline in pipelines.values()}.values())
     if len(distinct) == 1:
         return distinct[0]
     if not distinct:
@@ -84,8 +84,8 @@ def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
             fix="assign one: pipeline = tr.Pipeline(name=..., source=..., transform=..., sink=...)",
         )
     raise PipelineNotFound(
-        f"{place} holds {len(distinct)} pipelines: {', '.join(found)}",
-        fix=f"name one: {place}:{next(iter(found))}",
+        f"{place} holds {len(distinct)} pipelines: {', '.join(pipelines)}",
+        fix=f"name one: {place}:{next(iter(pipelines))}",
     )
 
 
@@ -95,15 +95,15 @@ def _split(reference: str) -> tuple[str, str]:
     return (place, name) if colon and "/" not in name and not name.endswith(".py") else (reference, "")
 
 
-def _by_name(found: dict[str, Pipeline], module: ModuleType, name: str, place: str) -> Pipeline:
-    if name in found:
-        return found[name]
+def _by_name(pipelines: dict[str, Pipeline], module: ModuleType, name: str, place: str) -> Pipeline:
+    if name in pipelines:
+        return pipelines[name]
     if hasattr(module, name):
         raise PipelineNotFound(
             f"{name} in {place} is a {type(getattr(module, name)).__name__}, not a Pipeline",
-            fix=f"pipelines there: {', '.join(found) or 'none'}",
+            fix=f"pipelines there: {', '.join(pipelines) or 'none'}",
         )
-    raise PipelineNotFound(f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(found) or 'none'}")
+    raise PipelineNotFound(f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(pipelines) or 'none'}")
 
 
 def _import_file(path: Path) -> ModuleType:

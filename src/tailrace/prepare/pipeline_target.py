@@ -156,10 +156,10 @@ class PipelineTarget:
 
     def _require_sources(self) -> None:
         sources = zip(self.pipeline.sources, self._sources, strict=True)
-        found = tuple(self._source(source, endpoint) for source, endpoint in sources)
-        for source, topics in zip(self.pipeline.sources, found, strict=True):
+        of_sources = tuple(self._source(source, endpoint) for source, endpoint in sources)
+        for source, topics in zip(self.pipeline.sources, of_sources, strict=True):
             _require_every_offset(self.pipeline, source, topics.partitions)
-        self._topics = QueryTopics(found)
+        self._topics = QueryTopics(of_sources)
         self.rights_unknown |= self._topics.rights_unknown
 
     def _source(self, source: KafkaSource, endpoint: Endpoint) -> SourceTopics:

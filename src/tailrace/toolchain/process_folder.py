@@ -91,10 +91,10 @@ class ProcessFolder:
     def read_record(self) -> dict[str, Any] | None:
         """Return the description of the process, or None if there is no valid one."""
         try:
-            found = json.loads(self._record.read_text())
+            record = json.loads(self._record.read_text())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return record if isinstance(record, dict) else None
 
     def forget_record(self) -> None:
         """Remove the description of an earlier process."""
