@@ -101,7 +101,10 @@ WAYS: dict[str, tuple[Way, tuple[Way, ...]]] = {
         (Way(lambda s: s.events()), Way(lambda s: s.spark.readStream.format("rate").load(), MICROBATCH)),
     ),
     "SOURCE_OPTION_REFUSED": (Way(lambda s: s.events(maxOffsetsPerTrigger="10")), (Way(lambda s: s.events()),)),
-    "SOURCE_OPTION_IGNORED": (Way(lambda s: s.events(failOnDataLoss="false")), (Way(lambda s: s.events()),)),
+    "SOURCE_OPTION_IGNORED": (
+        Way(lambda s: s.events(**{"kafkaConsumer.pollTimeoutMs": "10"})),
+        (Way(lambda s: s.events()),),
+    ),
     "SOURCE_SLOW": (Way(lambda s: s.events(**{"kafka.fetch.min.bytes": "65536"})), (Way(lambda s: s.events()),)),
     "SINK_REFUSED": (
         Way(lambda s: s.events().writeStream.format("memory").queryName("way")),

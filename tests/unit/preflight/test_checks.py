@@ -164,9 +164,12 @@ CASES = (
     ),
     Case(
         "SOURCE_OPTION_IGNORED", Severity.WARNING,
-        {"reads": (StreamRead("kafka", {"failOnDataLoss": "false"}),)},
-        ({"reads": (StreamRead("kafka", {"failOnDataLoss": "true"}),)},),
-        ("failOnDataLoss=false",),
+        {"reads": (StreamRead("kafka", {"failOnDataLoss": "false"}),), "uncontrolled": "Spark 4.4.0 is not known"},
+        (
+            {"reads": (StreamRead("kafka", {"failOnDataLoss": "false"}),)},
+            {"reads": (StreamRead("kafka", {"failOnDataLoss": "true"}),), "uncontrolled": "Spark 4.4.0"},
+        ),
+        ("failOnDataLoss=false", "Spark 4.4.0 is not known: Spark's own source"),
     ),
     Case(
         "SLOTS_UNKNOWN", Severity.WARNING, {"slots": None}, ({}, {"slots": None, **MICRO}), ("could not be counted",),

@@ -1,10 +1,11 @@
 """Real time ignores an option of the Kafka source.
 
 Problem:
-    ``failOnDataLoss=false`` or ``kafkaConsumer.pollTimeoutMs`` in real time: neither has an effect.
+    ``kafkaConsumer.pollTimeoutMs`` has no effect in real time. With versions of Spark and its Kafka connector that
+    Tailrace does not know, ``failOnDataLoss=false`` has none either.
 
 Do this instead:
-    Unset them. If Kafka deletes records before the query reads them, the query ends; make the topic keep them long
+    Unset them. If Kafka deletes records before such a query reads them, the query ends; make the topic keep them long
     enough.
 """
 
@@ -14,11 +15,11 @@ from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query
 
 CODE = "SOURCE_OPTION_IGNORED"
-_ONE_TASK = "in real time each partition has one task"
+_WHOLE_PARTITIONS = "a real-time task reads whole partitions"
 IGNORED = {
     "kafkaconsumer.polltimeoutms": "a real-time task waits for records until its batch ends",
-    "maxpartitions": _ONE_TASK,
-    "maxrecordsperpartition": _ONE_TASK,
+    "maxpartitions": _WHOLE_PARTITIONS,
+    "maxrecordsperpartition": _WHOLE_PARTITIONS,
 }
 
 
@@ -32,10 +33,10 @@ def check(query: Query) -> Iterator[Finding]:
                     CODE, f"the source option {option} has no effect in real time", why=why, fix=f"unset {option}"
                 )
         loss = {key.lower(): value for key, value in read.options.items()}.get("failondataloss", "true")
-        if loss.lower() == "false":
+        if loss.lower() == "false" and query.uncontrolled:
             yield warning(
                 CODE,
                 "failOnDataLoss=false has no effect in real time",
-                why="a task asks for its next record, and fails if Kafka has deleted it",
+                why=f"{query.uncontrolled}: Spark's own source fails if Kafka has deleted the next record",
                 fix="unset failOnDataLoss, and make the topic keep its records longer than an outage lasts",
             )
