@@ -70,6 +70,13 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
     planned.asInstanceOf[Array[InputPartition]]
   }
 
+  /** Plan a micro-batch. */
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
+    val partitions = inner.planInputPartitions(start, end)
+    control.foreach(_.plannedRanges(source, partitions.toSeq.collect { case each: KafkaBatchInputPartition => each.offsetRange }))
+    partitions
+  }
+
   /** Divide partitions among the tasks, in turn and in a fixed order. */
   private def share(partitions: Array[KafkaBatchInputPartition]): Array[Array[KafkaBatchInputPartition]] = {
     val sorted = partitions.sortBy { each =>
@@ -127,8 +134,6 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   override def reportLatestOffset(): Offset = if (latest.isDefined) reported else inner.reportLatestOffset()
   override def getDefaultReadLimit: ReadLimit = inner.getDefaultReadLimit
   override def prepareForTriggerAvailableNow(): Unit = inner.prepareForTriggerAvailableNow()
-  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
-    inner.planInputPartitions(start, end)
   override def initialOffset(): Offset = inner.initialOffset()
   override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
   override def commit(end: Offset): Unit = inner.commit(end)

@@ -14,6 +14,7 @@ import org.apache.spark.rpc.RpcEndpointRef
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, State, StreamExecution, StreamingQueryWrapper, TERMINATED}
+import org.apache.spark.sql.kafka010.KafkaOffsetRange
 import org.apache.spark.sql.streaming.StreamingQuery
 
 /**
@@ -141,8 +142,7 @@ final class RunControl private (execution: StreamExecution) {
       if (!open.contains(batch)) executors.clear() // those that read this batch report themselves
       open = Some(batch)
       partitionsOf(stream) = tasks.flatMap(_.ranges).map(_.topicPartition).toSet
-      batches.getOrElseUpdate(batch, new OpenBatch).planned += tasks.length
-      if (batches.size > KeptBatches) batches.remove(batches.head._1)
+      batchOf(batch).planned += tasks.length
       if (isEndPending || stopping) end(batch)
     }
   }
@@ -158,6 +158,21 @@ final class RunControl private (execution: StreamExecution) {
     batches.get(lastMerged).foreach(_.merged(source, positions))
     if (isDone) streamsDone += stream
     if (stopping || streamsDone.size == streams.size) terminate()
+  }
+
+  /** Note what a micro-batch reads. */
+  private[tailrace] def plannedRanges(source: Int, ranges: Seq[KafkaOffsetRange]): Unit = currentBatch.foreach { batch =>
+    synchronized {
+      ranges.groupMapReduce(_.topicPartition)(_.size)(_ + _).foreach { case (partition, records) =>
+        batchOf(batch).noteRead(source, partition, records)
+      }
+    }
+  }
+
+  private def batchOf(batch: Long): OpenBatch = {
+    val its = batches.getOrElseUpdate(batch, new OpenBatch)
+    if (batches.size > KeptBatches) batches.remove(batches.head._1)
+    its
   }
 
   private def terminate(): Unit = stateOf(execution).set(TERMINATED)
@@ -197,12 +212,30 @@ final class RunControl private (execution: StreamExecution) {
     open.isEmpty && logged(0) == logged(1) && logged(1) >= lastMerged
   }
 
+  /** How many records were read in batches that are not in the checkpoint: the next start reads them again. */
+  def unsavedRecords: Long = {
+    OpenReaders.reports.filter(_.run == run).foreach(note)
+    val saved = latestLogged(1)
+    synchronized(batches.collect { case (batch, its) if batch > saved => its.records }.sum)
+  }
+
   private[tailrace] def readerClosed(closed: ReaderClosed): Unit = {
-    synchronized(batches.get(closed.batch).foreach(_.closed(closed)))
+    synchronized {
+      batches.get(closed.batch).foreach(_.closed(closed))
+      noteRead(closed.batch, closed.positions)
+    }
     readers.closed(closed)
   }
 
-  private[tailrace] def note(report: ReadersReport): Unit = readers.note(report.batch, report.positions)
+  private[tailrace] def note(report: ReadersReport): Unit = {
+    synchronized(noteRead(report.batch, report.positions))
+    readers.note(report.batch, report.positions)
+  }
+
+  private def noteRead(batch: Long, positions: Seq[ReaderPosition]): Unit = for {
+    its <- batches.get(batch)
+    each <- positions
+  } its.noteRead(each.source, each.topicPartition, each.records)
 }
 
 object RunControl {
@@ -220,6 +253,7 @@ object RunControl {
 
     /** How far the attempts of each task have read. A retry reads at least as far, so that the next batch does not. */
     private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
+    private val read = mutable.Map.empty[(Int, TopicPartition), Long]
     var hasUnknownRetries = false
     var isCutShort = false
 
@@ -231,6 +265,11 @@ object RunControl {
       if (reader.isRetry && before.isEmpty) hasUnknownRetries = true
       before
     }
+
+    def noteRead(source: Int, partition: TopicPartition, records: Long): Unit =
+      read((source, partition)) = math.max(records, read.getOrElse((source, partition), 0L))
+
+    def records: Long = read.values.sum
 
     /** Compare the end of a source with what its tasks have read: Spark may end a retry with the interval. */
     def merged(source: Int, positions: Map[TopicPartition, Long]): Unit =

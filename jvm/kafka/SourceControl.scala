@@ -38,10 +38,12 @@ object SourceControl {
     }.size
 
   /** Why the versions of Spark and connector cannot be controlled; empty if they can. */
-  def unsupported: String =
-    if (!SparkVersions.exists(SPARK_VERSION.startsWith)) s"Spark $SPARK_VERSION is not one of ${in(SparkVersions)}"
-    else if (!ConnectorVersions.exists(connectorVersion.startsWith)) {
-      s"the Kafka connector $connectorVersion is not one of ${in(ConnectorVersions)}"
+  def unsupported: String = unsupported(SPARK_VERSION, connectorVersion)
+
+  def unsupported(spark: String, connector: String): String =
+    if (!SparkVersions.exists(spark.startsWith)) s"Spark $spark is not one of ${in(SparkVersions)}"
+    else if (!ConnectorVersions.exists(connector.startsWith)) {
+      s"the Kafka connector $connector is not one of ${in(ConnectorVersions)}"
     } else {
       try {
         classOf[StreamExecution].getDeclaredField("state").setAccessible(true)

@@ -33,15 +33,22 @@ def run(
 
     prelaunch_jvm(options.conf, options.master)
     pipeline = load_pipeline(file)
+    runs: list[RunningQuery] = []
     with ExitStack() as shown:
         starting = shown.enter_context(console().status(f"Starting {pipeline.name} ..."))
 
         def on_start(running: "RunningQuery") -> None:
+            runs.append(running)
             starting.stop()
             shown.enter_context(logged_to_screen())
             _say_started(pipeline, options, running)
 
-        summary, done = run_query(pipeline, options, announce=say, on_start=on_start)
+        try:
+            summary, done = run_query(pipeline, options, announce=say, on_start=on_start)
+        except KeyboardInterrupt:  # the second signal
+            for running in runs:
+                _say_ended(pipeline, running.summary(), done=False)
+            raise
     _say_ended(pipeline, summary, done=done)
     if json:
         print_json(asdict(summary))
@@ -84,7 +91,8 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
 def _repeated(summary: "RunSummary") -> str:
     """Say what the next start processes again."""
     if summary.mode == Mode.MICROBATCH:
-        return "the next start processes that batch again"
+        records = f" of {counted(summary.uncommitted_rows, 'record')}" if summary.uncommitted_rows else ""
+        return f"the next start processes that batch{records} again"
     if summary.uncommitted_rows:
         again = counted(summary.uncommitted_rows, "record")
         return f"the next start processes {again} since the last checkpoint again"

@@ -106,6 +106,10 @@ class RunControl:
         """Return whether the last batch of an ended query is in the checkpoint, and none was cancelled after it."""
         return bool(self._control.isSaved())
 
+    def unsaved_records(self) -> int:
+        """Return how many records it has read in batches that are not in the checkpoint."""
+        return int(self._control.unsavedRecords())
+
     def set_spare_tasks(self, count: int) -> None:
         """Let this many more tasks read each source if its topics gain partitions."""
         self._control.setSpareTasks(count)

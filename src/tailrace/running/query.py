@@ -64,10 +64,7 @@ class RunSummary:
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
-    """In real time: records read since the last checkpoint, which the next start processes again.
-
-    Known once the query has stopped; 0 for a ``DataStreamWriter``, whose records are not counted.
-    """
+    """Records of batches that are not saved: after the query has stopped, those that the next start processes again."""
     repeats: str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
@@ -122,7 +119,7 @@ class RunningQuery:
         self._last_costs: dict[str, FunctionCost] = {}
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
-        self._last_read = 0
+        self._last_unsaved = 0
         self._failure: TailraceError | None = None
         self._failure_raised = False
         self._started_at = time.monotonic()
@@ -303,7 +300,7 @@ class RunningQuery:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
             self.query.stop()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # a second signal
             self._stop_at_once()
             raise
         except _SPARK_FAILED as failed:
@@ -324,7 +321,7 @@ class RunningQuery:
         return self.summary()
 
     def _stop_at_once(self) -> None:
-        """Stop without saving; Ctrl-C must not leave a query without a handle."""
+        """Stop without saving; a signal must not leave a query without a handle."""
         with contextlib.suppress(*_SPARK_FAILED):
             self.query.stop()
         self._close()
@@ -407,11 +404,13 @@ class RunningQuery:
 
     def _uncommitted_rows(self) -> int:
         """Count the records that tasks have read and no completed batch has saved."""
-        if self.mode is not Mode.REALTIME:
-            return 0
         with contextlib.suppress(*_SPARK_FAILED):
-            self._last_read = sum(counts.read() for counts in self._counts)
-        return max(0, self._last_read - sum(self._seen_batches.values()))
+            if self._ending.control is not None:
+                self._last_unsaved = self._ending.control.unsaved_records()
+            elif self.mode is Mode.REALTIME:
+                read = sum(counts.read() for counts in self._counts)
+                self._last_unsaved = max(0, read - sum(self._seen_batches.values()))
+        return self._last_unsaved
 
     def python_costs(self) -> dict[str, FunctionCost]:
         """Return what its Python functions cost until a few seconds ago; nothing if Spark itself runs them."""

@@ -84,6 +84,7 @@ def run_fake(
     source: str = '"in", "a int"',
     sink: str = '"out"',
     more: str = "",
+    exit_code: int = 0,
 ) -> RunOptions:
     """Run a pipeline with nothing behind it; return the options that it would have been started with."""
     Path("cli_run.py").write_text(
@@ -92,7 +93,7 @@ def run_fake(
     )
     monkeypatch.delitem(sys.modules, "cli_run", raising=False)
     monkeypatch.setattr("tailrace.running.run.start_query", fake.start)
-    assert _run(["run", "cli_run.py", *arguments]) == 0
+    assert _run(["run", "cli_run.py", *arguments]) == exit_code
     assert fake.options is not None
     return fake.options
 
@@ -125,6 +126,7 @@ LATE = "its batch did not end within 10 s"
         ("realtime", 1, "the next start processes 1 record since the last checkpoint again"),
         ("realtime", 0, "no record was read since the last checkpoint"),
         ("microbatch", 0, "the next start processes that batch again"),
+        ("microbatch", 20, "the next start processes that batch of 20 records again"),
     ],
 )
 def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
@@ -134,6 +136,20 @@ def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
     assert capsys.readouterr().err.splitlines()[-2:] == [
         "stopped after 12.5 s: 3 checkpoints with 4,711 records",
         f"{LATE}: {last}",
+    ]
+
+
+def test_a_second_signal_says_what_is_repeated(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Impatient(FakeRun):
+        def __exit__(self, *_: object) -> None:
+            super().__exit__()
+            raise KeyboardInterrupt
+
+    run_fake(monkeypatch, Impatient(uncommitted=20, repeats="the stop was cut short"), exit_code=130)
+    lines = capsys.readouterr().err.replace("interrupted\n", "").splitlines()
+    assert lines[-2:] == [
+        "stopped after 12.5 s: 3 checkpoints with 4,711 records",
+        "the stop was cut short: the next start processes 20 records since the last checkpoint again",
     ]
 
 

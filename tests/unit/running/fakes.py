@@ -98,6 +98,7 @@ class FakeControl:
         self.asked = 0
         self.failure: Exception | None = None
         self.spare_tasks = 0
+        self.unsaved = 0
 
     def stop(self) -> None:
         self.did.append("stop")
@@ -137,6 +138,9 @@ class FakeControl:
         if self.failure is not None:
             raise self.failure
         return self.new
+
+    def unsaved_records(self) -> int:
+        return self.unsaved
 
     def set_spare_tasks(self, count: int) -> None:
         self.spare_tasks = count

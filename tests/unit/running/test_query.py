@@ -63,10 +63,12 @@ def run(
     )
 
 
-def without_control(query: Any, checkpoint: FakeCheckpoint | None = None) -> RunningQuery:
-    held: Any = checkpoint or FakeCheckpoint()
+def without_control(query: Any, counts: Any = ()) -> RunningQuery:
+    held: Any = FakeCheckpoint()
     ending = Ending(query, Mode.REALTIME, None, 10.0)
-    return RunningQuery(query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, ending=ending)
+    return RunningQuery(
+        query, name="fraud", mode=Mode.REALTIME, checkpoint=held, report=REPORT, counts=counts, ending=ending
+    )
 
 
 def test_a_wait_ends_with_its_timeout_or_its_event_and_stops_nothing() -> None:
@@ -348,15 +350,16 @@ def test_costs_are_saved_while_the_checkpoint_is_locked() -> None:
     assert saved[0]
 
 
-@pytest.mark.parametrize(("mode", "read", "uncommitted"), [
-    (Mode.REALTIME, 7, 3),
-    (Mode.REALTIME, 4, 0),
-    (Mode.MICROBATCH, 7, 0),
-])  # fmt: skip
-def test_what_was_read_since_the_last_checkpoint_is_counted_in_real_time(
-    mode: Mode, read: int, uncommitted: int
-) -> None:
-    stopped = run(FakeQuery(1, 2), [FakeCounts(not_json=read)], mode=mode)  # two rows in each batch
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_summary_counts_what_is_not_saved(mode: Mode) -> None:
+    control = FakeControl()
+    control.unsaved = 3
+    assert run(FakeQuery(1, 2), mode=mode, control=control).stop(0.01).uncommitted_rows == 3
+
+
+@pytest.mark.parametrize(("read", "uncommitted"), [(7, 3), (4, 0)])
+def test_without_control_the_records_that_tasks_have_read_are_counted(read: int, uncommitted: int) -> None:
+    stopped = without_control(FakeQuery(1, 2), counts=[FakeCounts(not_json=read)])  # two rows in each batch
     assert not stopped.wait(0.05)
     assert stopped.stop().uncommitted_rows == uncommitted
 
