@@ -198,7 +198,7 @@ def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Pat
     wait_until((tmp_path / "began").exists, 30, "rows are processed")
     summary = running.stop(1)
     assert summary.repeats == "its batch did not end within 1 s"
-    assert summary.uncommitted_rows > 0
+    assert summary.uncommitted_rows == 400, "all were read, and wait for the function"
     query.require_stopped(running, "realtime")
     assert query.logged("commits") == set(), "nothing is saved"
     running = query.start("realtime")
@@ -220,6 +220,7 @@ def test_in_the_middle_of_a_large_micro_batch(kafka: Kafka, tmp_path: Path) -> N
     wait_until(lambda: query.logged("offsets") == {"0"}, 30, "the batch has begun")
     summary = running.stop(0.5)
     assert summary.repeats == "its batch did not end within 0.5 s"
+    assert summary.uncommitted_rows == 1000
     query.require_stopped(running, "microbatch")
     assert query.logged("commits") == set()
     running = query.start("microbatch")
@@ -301,6 +302,20 @@ def test_ctrl_c_in_a_program(kafka: Kafka, mode: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert out == "interrupted\n''\n", err
+    query.finish(mode)
+    assert query.written() == Counter(range(load.sent))
+
+
+@pytest.mark.parametrize("mode", ["realtime"])
+def test_sigterm_in_a_program(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    """It leaves the `with` block, which saves what was read, and ends the program."""
+    query = Query(kafka, tmp_path)
+    with Load(kafka, [query.source]) as load, program(query, tmp_path, mode, 0) as process:
+        wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM, err
+    assert query.logged("offsets") == query.logged("commits")
     query.finish(mode)
     assert query.written() == Counter(range(load.sent))
 

@@ -18,45 +18,55 @@ _TRY_EVERY_S = 0.02
 
 
 class Interruptible(Protocol):
-    """A query that Ctrl-C may interrupt."""
+    """A query that a signal may interrupt."""
 
     is_over: bool
 
 
 _queries: weakref.WeakSet[Interruptible] = weakref.WeakSet()
-"""The queries that Ctrl-C must not fail."""
+"""The queries that no signal must fail."""
 
 
-def keep_jobs_on_interrupt(query: Interruptible) -> None:
-    """Let Ctrl-C only raise KeyboardInterrupt as long as a query runs, so that the program can stop it.
+def raise_on_signals(query: Interruptible) -> None:
+    """Let Ctrl-C and SIGTERM only raise an exception as long as a query runs, so that the program can stop it.
 
-    PySpark's own handler cancels all jobs first, which fails the query. A handler of the user's stays.
+    PySpark's own handler of Ctrl-C cancels all jobs first, which fails the query; SIGTERM would end Python at once. A
+    handler of the user's stays.
     """
     _queries.add(query)
     if threading.current_thread() is not threading.main_thread():
         return
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or getattr(before, "__module__", "") != _PYSPARKS:
-        return
+    sparks = signal.getsignal(signal.SIGINT)
+    if callable(sparks) and getattr(sparks, "__module__", "") == _PYSPARKS:
+        _handle_while_queries_run(signal.SIGINT, _Interrupt(KeyboardInterrupt), sparks)
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        _handle_while_queries_run(signal.SIGTERM, _Interrupt(lambda: SystemExit(128 + signal.SIGTERM)), _terminate)
 
-    interrupt = _Interrupt()
 
-    def stop_or_cancel(number: int, frame: FrameType | None) -> None:
+def _handle_while_queries_run(number: signal.Signals, interrupt: "_Interrupt", before: _Handler) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if all(each.is_over for each in _queries):
             before(number, frame)
         interrupt(number, frame)
 
-    signal.signal(signal.SIGINT, stop_or_cancel)
+    signal.signal(number, handle)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """Do what SIGTERM does without a handler."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt, but not in the middle of a call to Spark.
+    """Raises an exception, but not in the middle of a call to Spark.
 
     The reply would stay unread, and the next call would take it for its own. A call that lasts, such as
     ``awaitTermination``, is interrupted after two seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exception: Callable[[], BaseException]) -> None:
+        self._exception = exception
         self._tries = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -66,7 +76,7 @@ class _Interrupt:
             threading.Timer(_TRY_EVERY_S, signal.pthread_kill, (main, number)).start()
             return
         self._tries = 0
-        raise KeyboardInterrupt
+        raise self._exception()
 
 
 def _is_calling_spark(frame: FrameType | None) -> bool:
@@ -80,7 +90,7 @@ def _is_calling_spark(frame: FrameType | None) -> bool:
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
-    stop, interrupt = threading.Event(), _Interrupt()
+    stop, interrupt = threading.Event(), _Interrupt(KeyboardInterrupt)
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

@@ -18,7 +18,7 @@ from tailrace.running.broker_watch import broker_configs
 from tailrace.running.confirm import confirm
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
-from tailrace.running.signals import defer_signals, keep_jobs_on_interrupt
+from tailrace.running.signals import defer_signals, raise_on_signals
 from tailrace.running.visible_records import visible_records
 from tailrace.spark_session import pin_context
 
@@ -75,7 +75,7 @@ def _start(prepared: Prepared) -> RunningQuery:
         with defer_signals():
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(prepared))
-        keep_jobs_on_interrupt(running)
+        raise_on_signals(running)
         pin_context()  # stopping it would stop the query
         confirm(running)
         if query.realtime:

@@ -1,10 +1,12 @@
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tailrace.running.signals import defer_signals, stop_on_signals
+from tailrace.running.signals import defer_signals, raise_on_signals, stop_on_signals
 
 
 @pytest.fixture(autouse=True)
@@ -13,6 +15,47 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+class Query:
+    is_over = False
+
+
+@pytest.fixture
+def no_handler() -> Iterator[None]:
+    """SIGTERM as a program finds it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_unwinds_a_program_while_a_query_runs(no_handler: None) -> None:
+    query = Query()
+    raise_on_signals(query)
+    for _ in range(2):  # the second one interrupts the stop
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == 143
+    query.is_over = True
+
+
+def test_sigterm_ends_a_program_whose_query_is_over() -> None:
+    program = (
+        "import signal; from tailrace.running.signals import raise_on_signals\n"
+        "class Query: is_over = True\n"
+        "query = Query(); raise_on_signals(query); signal.raise_signal(signal.SIGTERM)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
+
+
+def test_a_handler_of_the_programs_own_stays(no_handler: None) -> None:
+    received = []
+    signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))
+    query = Query()
+    raise_on_signals(query)
+    signal.raise_signal(signal.SIGTERM)
+    query.is_over = True
+    assert received == ["SIGTERM"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
