@@ -1,7 +1,10 @@
 """`--once`: what is in the topics now, all of it, and then the end."""
 
 import json
+import os
 import secrets
+import statistics
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -9,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import tailrace
-from confluent_kafka import Producer
+from commands import TAILRACE, environment
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from conftest import Kafka
 
 import tailrace as tr
@@ -20,8 +24,9 @@ from tailrace.testing.bench import shared_bench
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
-CONF = {KEY: "1000"}
+CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+RUNS = 5 if int(os.environ.get("TAILRACE_RESTARTS", "3")) > 3 else 1
+"""Of the command; several in `make soak-stops`, which prints how soon it ends."""
 
 
 def pipeline(transform: Any = lambda df: df.select("id")) -> tr.Pipeline:
@@ -126,7 +131,7 @@ def test_transactions_are_no_obstacle(isolation: str, tmp_path: Path) -> None:
     assert sorted(row["id"] for row in written(here)) == seen
 
 
-def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"file-{secrets.token_hex(4)}"
     shared_bench().make_topics([f"{name}-in", f"{name}-out"], 2)
     (tmp_path / "p.py").write_text(
@@ -134,16 +139,42 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path) -> None:
         f"pipeline = tr.Pipeline(name='{name}', source=tr.KafkaSource('{name}-in', 'id long'),\n"
         f"    transform=lambda df: df, sink=tr.KafkaSink('{name}-out'))\n"
     )
-    kafka.send(f"{name}-in", [{"id": n} for n in range(10)])
     env = {"TAILRACE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-    done = tailrace(
-        "run", "p.py", "--once", "--mode", mode, "--conf", f"{KEY}=1000", cwd=tmp_path, env=env, timeout_s=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "It ends when all existing records are processed." in done.stderr
-    assert "with 10 records" in done.stderr
-    assert "since the last checkpoint" not in done.stderr
-    assert len(kafka.receive_count(f"{name}-out", 10)) == 10
+    after_s = []
+    for number in range(RUNS):
+        kafka.send(f"{name}-in", [{"id": n} for n in range(10 * number, 10 * number + 10)])
+        code, lines = timed_lines("run", "p.py", "--once", "--mode", mode, cwd=tmp_path, env=env)
+        words = "\n".join(line for _, line in lines)
+        assert code == 0, words
+        assert "It ends when all existing records are processed." in words
+        assert "with 10 records" in words
+        assert "since the last checkpoint" not in words
+        assert len(kafka.receive_count(f"{name}-out", 10 * number + 10)) == 10 * number + 10
+        (closed,) = [at for at, line in lines if line.startswith("done after")]
+        after_s.append(closed - last_written_at(kafka, f"{name}-out", 2))
+    # A tenth of a second on a machine that does nothing else; the checkpoint interval is five minutes.
+    assert max(after_s) < 10
+    if RUNS > 1:
+        with capsys.disabled():
+            figures = f"{statistics.median(after_s):.2f} s | {max(after_s):.2f} s"
+            print(f"\n| closing message after the last output, {mode} | {RUNS} | {figures} |")
+
+
+def last_written_at(kafka: Kafka, topic: str, partitions: int) -> float:
+    """The time of the latest record of a topic, in seconds since the epoch."""
+    latest = {TopicPartition(topic, number): OffsetSpec.max_timestamp() for number in range(partitions)}
+    admin = AdminClient(kafka.config)  # held by name: its answers die with it
+    return max(answer.result(20).timestamp for answer in admin.list_offsets(latest).values()) / 1000
+
+
+def timed_lines(*arguments: str, cwd: Path, env: dict[str, str]) -> tuple[int, list[tuple[float, str]]]:
+    """Run a command; return its exit code and when it wrote each line to standard error."""
+    with subprocess.Popen(
+        [*TAILRACE, *arguments], cwd=cwd, env=environment(env), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = [(time.time(), line.rstrip()) for line in process.stderr]
+        return process.wait(120), lines
 
 
 def test_a_writer_runs_once(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
