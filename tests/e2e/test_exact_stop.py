@@ -110,6 +110,7 @@ def require_exact_stops(kafka: Kafka, tmp_path: Path, times: dict[str, list[floa
         tr.KafkaSink(kafka.topic("out", 1)),  # one, so that the counts of a key have an order
     )
     options: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
+    options["stop_timeout"] = "60s"  # executors that have just started load their classes during the first batch
     taken = times.setdefault(f"{name}, {mode}", [])
     with Load(kafka, topics, per_second=1000) as load:
         for number in range(RESTARTS):
