@@ -5,6 +5,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tailrace import spark_session
 
 # A shared machine may stall any single example; what is slow on purpose is caught by the suite's own limit.
 hypothesis.settings.register_profile("tailrace", deadline=None)
@@ -23,6 +27,20 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     home = tmp_path / "tailrace-home"
     monkeypatch.setenv("TAILRACE_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the Spark of end-to-end tests that run in the same process: a command under test would end it."""
+    for holder, name in (
+        (SparkContext, "_active_spark_context"),
+        (SparkContext, "_gateway"),
+        (SparkContext, "_jvm"),
+        (SparkSession, "_instantiatedSession"),
+        (spark_session, "_prelaunched"),
+        (spark_session, "_replaceable"),
+    ):
+        monkeypatch.setattr(holder, name, None)
 
 
 @pytest.fixture
