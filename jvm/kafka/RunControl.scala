@@ -212,11 +212,14 @@ final class RunControl private (execution: StreamExecution) {
     open.isEmpty && logged(0) == logged(1) && logged(1) >= lastMerged
   }
 
-  /** How many records were read in batches that are not in the checkpoint: the next start reads them again. */
+  /** How many records the next start reads again: those of batches that are not in the checkpoint, and what a retry lacks. */
   def unsavedRecords: Long = {
     OpenReaders.reports.filter(_.run == run).foreach(note)
     val saved = latestLogged(1)
-    synchronized(batches.collect { case (batch, its) if batch > saved => its.records }.sum)
+    synchronized {
+      val lacking = batches.get(lastMerged).filter(_ => open.isEmpty && lastMerged <= saved).map(_.lackedByRetries)
+      batches.collect { case (batch, its) if batch > saved => its.records }.sum + lacking.getOrElse(0L)
+    }
   }
 
   private[tailrace] def readerClosed(closed: ReaderClosed): Unit = {
@@ -255,7 +258,11 @@ object RunControl {
     private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
     private val read = mutable.Map.empty[(Int, TopicPartition), Long]
     var hasUnknownRetries = false
-    var isCutShort = false
+
+    /** How many records a failed attempt had read and its retry had not: Spark may end a retry with the interval. */
+    var lackedByRetries = 0L
+
+    def isCutShort: Boolean = lackedByRetries > 0
 
     /** Note a reader; return how far an earlier attempt of its task has read. */
     def opened(reader: ReaderOpened): Map[TopicPartition, Long] = {
@@ -271,9 +278,10 @@ object RunControl {
 
     def records: Long = read.values.sum
 
-    /** Compare the end of a source with what its tasks have read: Spark may end a retry with the interval. */
-    def merged(source: Int, positions: Map[TopicPartition, Long]): Unit =
-      isCutShort ||= positions.exists { case (each, position) => reached.get((source, each)).exists(_ > position) }
+    /** Compare the end of a source with what its tasks have read. */
+    def merged(source: Int, positions: Map[TopicPartition, Long]): Unit = lackedByRetries += positions.map {
+      case (each, position) => math.max(0L, reached.getOrElse((source, each), 0L) - position)
+    }.sum
 
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()

@@ -90,6 +90,12 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
 
 def _repeated(summary: "RunSummary") -> str:
     """Say what the next start processes again."""
+    from tailrace.running.ending import TASK_FAILED
+
+    if summary.repeats == TASK_FAILED:
+        # The count is 0 if nobody knows how far the failed attempt had read: its executor was lost.
+        some = f"{summary.uncommitted_rows:,}" if summary.uncommitted_rows else "some"
+        return f"the next start may process {some} of its records again"
     if summary.mode == Mode.MICROBATCH:
         records = f" of {counted(summary.uncommitted_rows, 'record')}" if summary.uncommitted_rows else ""
         return f"the next start processes that batch{records} again"

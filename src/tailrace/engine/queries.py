@@ -107,7 +107,7 @@ class RunControl:
         return bool(self._control.isSaved())
 
     def unsaved_records(self) -> int:
-        """Return how many records it has read in batches that are not in the checkpoint."""
+        """Return how many of the records that it has read the next start reads again."""
         return int(self._control.unsavedRecords())
 
     def set_spare_tasks(self, count: int) -> None:

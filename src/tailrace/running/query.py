@@ -64,7 +64,7 @@ class RunSummary:
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
-    """Records of batches that are not saved: after the query has stopped, those that the next start processes again."""
+    """Records that are not saved: after the query has stopped, those that the next start processes again."""
     repeats: str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 

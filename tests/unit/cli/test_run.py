@@ -16,6 +16,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.options import RunOptions
+from tailrace.running.ending import TASK_FAILED
 from tailrace.running.query import RunSummary
 
 Capture = pytest.CaptureFixture[str]
@@ -137,6 +138,20 @@ def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
         "stopped after 12.5 s: 3 checkpoints with 4,711 records",
         f"{LATE}: {last}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("uncommitted", "last"),
+    [
+        (0, "a task had failed: the next start may process some of its records again"),
+        (1200, "a task had failed: the next start may process 1,200 of its records again"),
+    ],
+)
+def test_a_retry_that_did_not_read_as_far_is_not_taken_for_an_unsaved_batch(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, uncommitted: int, last: str
+) -> None:
+    run_fake(monkeypatch, FakeRun(uncommitted=uncommitted, repeats=TASK_FAILED))
+    assert capsys.readouterr().err.splitlines()[-2:] == ["stopped after 12.5 s: 3 checkpoints with 4,711 records", last]
 
 
 def test_a_second_signal_says_what_is_repeated(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

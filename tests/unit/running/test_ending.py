@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.pipeline import Mode
 from tailrace.running import ending
-from tailrace.running.ending import Ending
+from tailrace.running.ending import TASK_FAILED, Ending
 
 from .fakes import FakeClock, FakeControl, FakeQuery
 
@@ -103,7 +103,24 @@ def test_records_that_a_retry_has_not_read_are_repeated(clock: FakeClock) -> Non
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert "a task had failed" in stopped.repeats
+    assert stopped.repeats == TASK_FAILED
+
+
+def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.ended = control.short_retries = True
+    done = ending_of(query, control)
+    done.end(None)
+    assert done.repeats == TASK_FAILED
+
+
+def test_a_batch_that_could_not_be_saved_is_repeated_as_a_whole_whatever_a_retry_has_read(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.saved, control.short_retries = False, True
+    clock.at[1] = end_at_once(control)
+    stopped = ending_of(query, control)
+    stopped.end(None)
+    assert stopped.repeats == "its last batch could not be saved"
 
 
 @pytest.mark.parametrize(
