@@ -93,13 +93,19 @@ CASES = (
     ),
     Case(
         "BATCH_END_UNSUPPORTED", Severity.WARNING,
-        {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x"}, ({}, {"uncontrolled": "Spark 4.4.0", **MICRO}),
-        ("a stop repeats", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor"),
+        {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x"}, ({},),
+        ("a stop repeats the records since", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor"),
+    ),
+    Case(
+        "BATCH_END_UNSUPPORTED", Severity.WARNING,
+        {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x", **MICRO},
+        (MICRO, {"uncontrolled": "it reads no Kafka topic", "reads": (), **MICRO}),
+        ("a stop repeats the running batch", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor"),
     ),
     Case(
         "BATCH_END_UNSUPPORTED", Severity.ERROR,
         {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x", "bounded": True},
-        ({"bounded": True}, {"uncontrolled": "Spark 4.4.0", "bounded": True, **MICRO}),
+        ({"bounded": True},),
         ("once cannot end", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor", "--mode microbatch"),
     ),
     Case(
