@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -40,8 +41,11 @@ class FakeRun:
     findings: tuple[Finding, ...] = ()
     why_microbatch: tuple[Finding, ...] = ()
 
-    def start(self, pipeline: Pipeline, options: RunOptions, _announce: object) -> "FakeRun":
+    def start(
+        self, pipeline: Pipeline, options: RunOptions, _announce: object, *, on_confirmed: Callable[[], object]
+    ) -> "FakeRun":
         self.options = options
+        on_confirmed()
         return self
 
     @property
