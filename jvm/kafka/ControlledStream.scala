@@ -137,7 +137,10 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   override def initialOffset(): Offset = inner.initialOffset()
   override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
   override def commit(end: Offset): Unit = inner.commit(end)
-  override def stop(): Unit = latest.fold(inner.stop())(_.close(() => inner.stop()))
+  override def stop(): Unit = {
+    latest.foreach(_.close())
+    LatestOffsets.close(() => inner.stop())
+  }
   override def toString: String = inner.toString
 }
 

@@ -59,18 +59,8 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
       }
     }
 
-  /**
-   * Ask no more, and let the connector close its client.
-   *
-   * The client waits until its question is answered or has timed out. No query should wait for a silent broker to stop.
-   */
-  def close(closeClient: () => Unit): Unit = {
-    synchronized(thread.foreach(_.shutdownNow()))
-    val closing = new Thread(() => Utils.tryLogNonFatalError(closeClient()), "tailrace-offsets-close")
-    closing.setDaemon(true)
-    closing.start()
-    closing.join(CloseMs)
-  }
+  /** Ask no more. */
+  def close(): Unit = synchronized(thread.foreach(_.shutdownNow()))
 
   private def begin(): Unit = synchronized {
     if (thread.isEmpty) {
@@ -103,6 +93,19 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
 }
 
 private[tailrace] object LatestOffsets {
+
+  /**
+   * Let the connector close its client.
+   *
+   * The client waits until its question is answered or has timed out. No query should wait for a silent broker to stop.
+   */
+  def close(closeClient: () => Unit): Unit = {
+    val closing = new Thread(() => Utils.tryLogNonFatalError(closeClient()), "tailrace-offsets-close")
+    closing.setDaemon(true)
+    closing.start()
+    closing.join(CloseMs)
+  }
+
   private val AskEveryMs = 500L
   private val CloseMs = 1000L
 

@@ -9,7 +9,7 @@ from conftest import Kafka, wait_until
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
-from test_stop_moments import Query
+from stops import Query
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 

@@ -54,6 +54,11 @@ class Ending:
             self.repeats = "the stop was interrupted"
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
 
+    def settle(self) -> None:
+        """Note that Spark has stopped the query after all: if no batch ran at that moment, nothing is repeated."""
+        if self.repeats and self.control is not None and self.control.has_ended():
+            self.repeats = self._repeated(self.repeats)
+
     def _end(self, timeout_s: float) -> str:
         if self.control is None:
             return self._cut_short()

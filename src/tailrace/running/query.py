@@ -300,6 +300,7 @@ class RunningQuery:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
             self.query.stop()
+            self._ending.settle()
         except (KeyboardInterrupt, SystemExit):  # a second signal
             self._stop_at_once()
             raise
@@ -324,6 +325,7 @@ class RunningQuery:
         """Stop without saving; a signal must not leave a query without a handle."""
         with contextlib.suppress(*_SPARK_FAILED):
             self.query.stop()
+            self._ending.settle()
         self._close()
 
     def _close(self) -> None:

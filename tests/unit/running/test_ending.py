@@ -171,6 +171,26 @@ def test_a_last_batch_that_could_not_be_saved_is_repeated(clock: FakeClock) -> N
     assert stopped.repeats == "its last batch could not be saved"
 
 
+@pytest.mark.parametrize(
+    ("ended", "saved", "repeats"),
+    [
+        (True, True, ""),
+        (True, False, "its batch did not end within 1 s"),
+        (False, True, "its batch did not end within 1 s"),
+    ],
+)
+def test_a_query_that_spark_stops_between_two_batches_repeats_nothing(
+    clock: FakeClock, ended: bool, saved: bool, repeats: str
+) -> None:
+    """For example while it asks a silent broker for the ends of its topics."""
+    query, control = FakeQuery(), FakeControl()
+    late = ending_of(query, control, Mode.MICROBATCH)
+    late.end(1)
+    control.ended, control.saved = ended, saved
+    late.settle()
+    assert late.repeats == repeats
+
+
 def test_the_first_stop_counts(clock: FakeClock) -> None:
     query, control = FakeQuery(), FakeControl()
     twice = ending_of(query, control)
