@@ -29,7 +29,7 @@ stable for log searches. Its wording may change at any time.
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
-    + PartitionsStarved
+    + PartitionsStarved     + DataLost
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -374,6 +374,12 @@ class PartitionsStarved(QueryFailed):
     """A running real-time query leaves partitions unread."""
 
     code = "PARTITIONS_STARVED"
+
+
+class DataLost(QueryFailed):
+    """Records that the query has not read are gone: their topic was deleted and created again, or it deleted them."""
+
+    code = "DATA_LOST"
 
 
 class MeasurementFailed(TailraceError):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from copies import Copy
 from shares import in_shares, read_seconds
 
 from tailrace.cluster.cluster import Cluster, temporary_cluster
@@ -123,6 +124,11 @@ class Kafka:
 @pytest.fixture
 def kafka(broker: Broker) -> Kafka:
     return Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def copy(spark: Any, kafka: Kafka, tmp_path: Path) -> Copy:
+    return Copy(spark, kafka, tmp_path)
 
 
 @pytest.fixture

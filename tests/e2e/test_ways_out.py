@@ -26,7 +26,8 @@ OF_A_BROKER = {"BROKER_UNREACHABLE", "RIGHTS_UNKNOWN", "SLOTS_UNKNOWN"}
 OF_A_CHECKPOINT = {"CHECKPOINT_FOREIGN", "CHECKPOINT_FORMAT_OLD", "CHECKPOINT_PARTITIONS"}
 OF_OTHER_VERSIONS = {"BATCH_END_UNSUPPORTED"}
 IN_TEST_ONCE = {"CHECKPOINT_OUTGROWN"}
-"""These have tests of their own: tests/unit/preflight, and of checkpoints below."""
+IN_LOST_RECORDS = {"DATA_LOST"}
+"""These have tests of their own: tests/unit/preflight, test_lost_records.py, and of checkpoints below."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,8 @@ def codes(way: Way, sources: Sources, folder: Path) -> set[str]:
 
 
 def test_every_code_has_a_way_out_here_or_a_reason_why_not() -> None:
-    elsewhere = (
-        OF_OTHER_VERSIONS | ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | OF_A_CHECKPOINT | IN_TEST_ONCE | OF_A_BROKER
-    )
+    of_a_run = OF_A_CHECKPOINT | IN_TEST_ONCE | IN_LOST_RECORDS | OF_A_BROKER
+    elsewhere = OF_OTHER_VERSIONS | ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | of_a_run
     assert set(WAYS) | elsewhere == {each.CODE for each in checks.ALL}
 
 

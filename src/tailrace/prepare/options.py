@@ -14,6 +14,7 @@ from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms, re
 
 ModeName = Literal["realtime", "microbatch", "auto"]
 StarvedAction = Literal["stop", "warn"]
+DataLossAction = Literal["fail", "warn"]
 DEFAULT_CHECKPOINT_EVERY = "5m"
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
 _DOC_WIDTH = 112
@@ -89,6 +90,14 @@ class RunOptions:
             "N|auto",
         ),
     )
+    on_data_loss: DataLossAction | None = field(
+        default=None,
+        metadata=_help(
+            "If unread records are gone, because their topic was created again or has deleted them: end with an error, "
+            "or log a warning and continue with the records that are left. Default: fail, or warn for a source with "
+            "failOnDataLoss=false."
+        ),
+    )
     stop_timeout: str = field(
         default="10s",
         metadata=_help(
@@ -105,6 +114,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         _require_choice("mode", str(self.mode), get_args(ModeName))
         _require_choice("starved", self.starved, get_args(StarvedAction))
+        if self.on_data_loss is not None:
+            _require_choice("on_data_loss", self.on_data_loss, get_args(DataLossAction))
         object.__setattr__(self, "conf", dict(self.conf or {}))
         object.__setattr__(self, "tasks", _task_count(self.tasks))
         parse_duration_ms(self.trigger_every, "--trigger-every")

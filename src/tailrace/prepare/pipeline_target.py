@@ -134,7 +134,8 @@ class PipelineTarget:
         sink = self.pipeline.sink
         writer = frame.rows.writeStream.format("kafka").options(**sink.options).options(**sink.destination)
         writer = writer.option(SERVERS, self._servers).outputMode("update")
-        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs)
+        outputs = tuple(topic for topic in (sink.topic, self.pipeline.dead_letter_topic) if topic is not None)
+        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs, outputs=outputs)
 
     @property
     def _sources(self) -> list[Endpoint]:

@@ -119,6 +119,7 @@ class WriterTarget(FrameTarget):
             _in_update_mode(moved, frame, options),
             costs=costs,
             microbatch_output=self._settings.output_mode,
+            outputs=(self._settings.options["topic"],) if sink_endpoint(self._settings) is not None else (),
         )
 
     def _location(self, options: RunOptions) -> str:
