@@ -1,8 +1,9 @@
 """Read a checkpoint folder, lock it, and record its owner.
 
-Spark's own files are read, never written; only what a run left half-written is cleared away. Two files of Tailrace's
-lie beside them: one names the query that the checkpoint belongs to, the other is locked for as long as a process runs
-on it.
+Spark's own files are read, never written; only incomplete files of an interrupted run are removed, and state without
+a checkpoint is moved to ``state.abandoned``. Tailrace's files are ``tailrace.json`` with the owner, ``.tailrace.lock``,
+which a running process locks, ``tailrace-python.json`` with the costs of the Python functions, and
+``tailrace-topics.json`` with the ids of the topics, which the engine writes.
 """
 
 import contextlib

@@ -266,7 +266,7 @@ class ColumnMissing(DefinitionError):
 
 
 class OptionRefused(DefinitionError):
-    """A source or sink option cannot be combined with the rest of the definition."""
+    """An option is invalid, or cannot be combined with the others."""
 
     code = "OPTION_REFUSED"
     exit_code = 2

@@ -142,7 +142,7 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-"""Soft too, but derived per query: as many as the source has partitions, or what a checkpoint pins."""
+"""Soft too, but set per query: the number in its checkpoint, or the number of source tasks."""
 
 
 @dataclass(frozen=True)

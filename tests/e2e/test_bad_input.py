@@ -169,7 +169,7 @@ def test_unusable_java(tmp_path: Path) -> None:
 def test_a_checkpoint_interval_that_spark_would_refuse(project: Path) -> None:
     result = tailrace("run", "cards.py", "--checkpoint-every", "2s", cwd=project)
     assert_told(result, "DURATION_INVALID", 2)
-    assert "records never wait for a checkpoint" in result.stderr
+    assert "records are written as they arrive, not at the next checkpoint" in result.stderr
 
 
 def _home(folder: Path) -> dict[str, str]:

@@ -175,7 +175,7 @@ class PipelineTarget:
             hidden = f"; it does not list what {user_of(config)} may not describe" if "sasl.username" in config else ""
             raise TopicMissing(
                 f"no topic matches {source.pattern!r}",
-                why=f"the broker lists no such topic, and real time gives each partition a task at the start{hidden}",
+                why=f"the broker lists no such topic, and the start plans tasks for the partitions that exist{hidden}",
                 fix="create the topic first, or correct the pattern",
             )
         return topics

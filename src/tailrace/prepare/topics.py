@@ -20,7 +20,7 @@ class SourceTopics:
 
     @property
     def total(self) -> int:
-        """The partitions of all topics: in real time, one task reads each."""
+        """The number of partitions of all topics; in real time each has a task, unless ``tasks`` limits them."""
         return sum(self.partitions.values())
 
 
