@@ -64,6 +64,10 @@ class TailraceError(Exception):
         return "\n".join(lines)
 
 
+REINSTALL = "reinstall Tailrace: pip install --force-reinstall --no-deps tailrace"
+"""The fix if the installation is incomplete."""
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -156,7 +160,7 @@ class AuthenticationFailed(KafkaError):
 
 
 class NotAuthorized(KafkaError):
-    """The user that the pipeline logs in as lacks a right that the pipeline needs."""
+    """The pipeline's Kafka user lacks a permission (ACL) that the pipeline needs."""
 
     code = "NOT_AUTHORIZED"
 
@@ -286,7 +290,7 @@ class UserCodeFailed(DefinitionError):
 
 
 class SettingRefused(TailraceError):
-    """A Spark setting of the user cannot work with this query."""
+    """A Spark setting cannot work with this query, or differs from the running Spark's."""
 
     code = "SETTING_REFUSED"
     exit_code = 2
