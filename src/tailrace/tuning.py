@@ -79,7 +79,7 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.driver.host",
         "127.0.0.1",
         Scope.CONTEXT,
-        "Spark listens only on this machine, and no host name look-up can delay the start.",
+        "Spark listens only on this machine, and no DNS lookup can delay the start.",
         "none on latency",
         local_only=True,
     ),

@@ -91,7 +91,7 @@ def test_checkpoint_of_another_query(project: Path, kafka: Kafka) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("nothing.py", "x = 1\n", "holds no pipeline"),
+        ("nothing.py", "x = 1\n", "defines no pipeline"),
         ("missing.py", None, "there is no file missing.py"),
         ("notes.txt", "hello\n", "there is no module 'notes.txt'"),
     ],

@@ -112,7 +112,7 @@ def test_a_function_that_kills_every_worker_fails_the_query() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    with pytest.raises(UserCodeFailed, match="every Python worker of query"):
+    with pytest.raises(UserCodeFailed, match="the Python workers of query"):
         run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
 
 

@@ -148,7 +148,7 @@ class PipelineTarget:
         return Endpoint.of({**self.pipeline.sink.options, SERVERS: self._servers}, self._spark)
 
     def _require_sink(self) -> None:
-        """Require the sink's topic and the right to write; topics that a column names are unknown yet."""
+        """Require the sink's topic and the permission to write; topics that a column names are unknown yet."""
         topic = self.pipeline.sink.topic
         if topic is not None:
             self._sink.partitions([topic])
@@ -167,7 +167,7 @@ class PipelineTarget:
         if topics is None:
             raise OptionRefused(
                 f"the topics that match {source.pattern!r} cannot be listed",
-                why="with a Java key store only Spark can connect, and it lists them only when the query runs",
+                why="with a Java keystore (JKS) only Spark can connect, and it lists them only when the query runs",
                 fix="name the topics: KafkaSource([...])",
             )
         if not topics.partitions:

@@ -44,7 +44,7 @@ def test_a_report_has_tasks_latency_chain_and_findings(capsys: Capture, monkeypa
         "tasks    read the topics      8",
         "         after shuffle 1     20",
         "         after shuffle 2     20",
-        "         together            48 of 2 slots, for as long as it runs; micro-batch needs 1",
+        "         total               48 slots needed, 2 available; micro-batch needs 1",
         "latency  every record: about 0.5 ms (topic to task 0.5)",
         "         at a checkpoint: about 300 ms (pause 300)",
         "progress /c, format 2: either mode",
