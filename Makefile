@@ -62,7 +62,7 @@ bench-start: $(READY)  ## time from `tailrace run` to the first output, and of t
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 
-bench-idle: $(READY)  ## processor time of an idle query with 2 and with 24 partitions; two minutes
+bench-idle: $(READY)  ## CPU time of an idle query with 2 and with 24 partitions; two minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/idle_cpu.py
 

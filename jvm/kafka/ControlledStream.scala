@@ -34,7 +34,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** The number of tasks in the first batch, for which there are slots. */
   private var tasksAtStart = 0
 
-  /** The ends that Spark was told last, and reports. */
+  /** The latest offsets that were last returned to Spark, which reports them. */
   private var reported: Offset = _
 
   /** The number of this source in the query. */
