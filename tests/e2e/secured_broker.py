@@ -147,8 +147,8 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
 def _make_certificate(folder: Path, name: str) -> None:
     """A key and a certificate that it signed itself, for Java and as PEM."""
     store = ["-storetype", "PKCS12", "-keystore", str(folder / f"{name}.p12"), "-storepass", PASSWORD, "-alias", name]
-    made = ["-genkeypair", "-keyalg", "EC", "-validity", "3650", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"]
-    _keytool([*made, *store])
+    args = ["-genkeypair", "-keyalg", "EC", "-validity", "3650", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"]
+    _keytool([*args, *store])
     _keytool(["-exportcert", "-rfc", "-file", str(folder / f"{name}.pem"), *store])
 
 

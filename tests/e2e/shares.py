@@ -82,14 +82,14 @@ def _sizes(tests: int, workers: int) -> list[int]:
 
 def measured(report: Path) -> dict[str, float]:
     """Return the seconds of each file, and of each test that takes long, from a report in JUnit's format."""
-    found: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for case in ET.parse(report).getroot().iter("testcase"):
         test, took = _id(case), float(case.get("time", "0"))
         if test.startswith(LONG):
             unit = _unit(test)
             alone = took > _ALONE_S and unit not in SHARING.values()
-            found[test if alone else unit] += took  # type: ignore[assignment]
-    return {unit: round(took, 1) for unit, took in sorted(found.items())}
+            seconds[test if alone else unit] += took  # type: ignore[assignment]
+    return {unit: round(took, 1) for unit, took in sorted(seconds.items())}
 
 
 def _id(case: ET.Element) -> str:

@@ -33,7 +33,7 @@ def test_missing_topic_with_the_nearest_name(project: Path, kafka: Kafka) -> Non
 
 
 def test_missing_sink_topic(project: Path, kafka: Kafka) -> None:
-    (project / "bad.py").write_text(PIPELINE.format(name="cards", source=kafka.made[0], sink="nowhere"))
+    (project / "bad.py").write_text(PIPELINE.format(name="cards", source=kafka.created[0], sink="nowhere"))
     result = tailrace("run", "bad.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
     assert_told(result, "TOPIC_MISSING", 2)
     assert "topic 'nowhere' does not exist" in result.stderr

@@ -80,11 +80,11 @@ def test_warnings_and_advice_exit_with_0(capsys: Capture, monkeypatch: pytest.Mo
 
 def test_data_goes_to_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(monkeypatch, ERROR, arguments=("--json",)) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert told["mode"] == "realtime"
-    assert told["slots"] == {"stages": [8, 20, 20], "required": 48, "available": 2}
-    assert told["findings"] == [
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert data["mode"] == "realtime"
+    assert data["slots"] == {"stages": [8, 20, 20], "required": 48, "available": 2}
+    assert data["findings"] == [
         {
             "code": "OPERATOR_REFUSED",
             "severity": "error",

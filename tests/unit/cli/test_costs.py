@@ -19,8 +19,8 @@ def test_costs_of_a_function() -> None:
 
 
 def test_failures_are_shown_only_if_there_are_any() -> None:
-    told = cost_in_words(COST | {"failed": 2, "replaced": 3})
-    assert told.endswith(", failed on 2, workers replaced 3 times")
+    line = cost_in_words(COST | {"failed": 2, "replaced": 3})
+    assert line.endswith(", failed on 2, workers replaced 3 times")
 
 
 def test_costs_of_a_function_that_was_never_called() -> None:
