@@ -4,7 +4,7 @@ pytest-xdist gives each worker a part of the list, and one that is done takes te
 every part begins with long tests, about as many seconds of them as any other part, and ends with short ones: all
 workers then end at the same time. The tests of a file stay together, because they share brokers and sessions.
 
-``seconds.json`` has what was measured. To write it anew::
+``seconds.json`` has what was measured. To measure again::
 
     make test PYTEST="--junitxml=times.xml"
     python tests/e2e/shares.py times.xml

@@ -43,7 +43,7 @@ FUNCTION_FAILED = Condition(
         r"(?P<trace>(?:Traceback .+?)?)" + _END
     ),
     what="function {function} of query {query!r} failed{on_record}{place}: {exception}",
-    fix="fix that line, or let the pipeline continue without such records: python_errors='dead-letter'",
+    fix="fix that line, or set python_errors='dead-letter'",
     details=_failed_call,
 )
 FUNCTION_RAISED = Condition(
