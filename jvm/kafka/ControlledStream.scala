@@ -34,7 +34,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** The number of tasks in the first batch, for which there are slots. */
   private var tasksAtStart = 0
 
-  /** The latest offsets that were last returned to Spark, which reports them. */
+  /** The ends that were last returned to Spark, and that its progress reports. */
   private var reported: Offset = _
 
   /** The number of this source in the query. */

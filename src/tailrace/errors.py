@@ -46,7 +46,7 @@ class TailraceError(Exception):
     code: str = "TAILRACE_ERROR"
     """The code of the class; if a check refuses a query, the code of its finding."""
     exit_code: ClassVar[int] = 1
-    """1: the pipeline was refused or failed. 2: the command is invalid, or something that it needs is missing or refused."""
+    """1: the pipeline was refused or failed. 2: the command is invalid, or what it needs is missing or refused."""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "", detail: str = "") -> None:
         super().__init__(what)
