@@ -192,9 +192,9 @@ class Checkpoint:
         if self.path is None:
             return
         file = self.path / "tailrace.json"
-        half_written = file.with_suffix(".new")
-        half_written.write_text(json.dumps(asdict(owner)))
-        half_written.replace(file)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(json.dumps(asdict(owner)))
+        temporary.replace(file)
 
     def _clear_unfinished(self) -> None:
         """Remove what an interrupted run left behind.
@@ -206,8 +206,8 @@ class Checkpoint:
         if self.path is None:
             return
         for log in ("offsets", "commits"):
-            for half_written in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
-                half_written.unlink(missing_ok=True)
+            for incomplete in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
+                incomplete.unlink(missing_ok=True)
         state = self.path / "state"
         if state.exists() and not self._batch_numbers("offsets") and not self._batch_numbers("commits"):
             abandoned = self.path / "state.abandoned"
