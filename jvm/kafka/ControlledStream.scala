@@ -42,7 +42,7 @@ class ControlledStream(
   /** The number of tasks in the first batch, for which there are slots. */
   private var tasksAtStart = 0
 
-  /** The ends that Spark was told last, and reports. */
+  /** The ends that were last returned to Spark, and that its progress reports. */
   private var reported: Offset = _
 
   /** The number of this source in the query. */

@@ -66,7 +66,7 @@ class Kafka:
     """Topics of one test, and a way to fill and read them."""
 
     bootstrap_servers: str
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Kafka:
     def topic(self, name: str, partitions: int = 2) -> str:
         unique = f"{name}-{secrets.token_hex(4)}"
         create_topic(self.config, unique, partitions)
-        self.made.append(unique)
+        self.created.append(unique)
         return unique
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -163,16 +163,16 @@ def suspended(broker: Broker) -> Iterator[None]:
 
 def marked_processes(mark: str) -> dict[int, str]:
     """The live processes that inherited a mark in their environment, with their command lines."""
-    found = {}
+    processes = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             if mark.encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+                processes[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
         except OSError:
             continue
-    return found
+    return processes
 
 
 def kill_marked(mark: str) -> None:

@@ -71,9 +71,9 @@ def top_levels() -> set[str]:
 
 
 def layered_files() -> list[Path]:
-    found = [path for path in source_files() if layer_of(path) in RANK]
-    assert found
-    return found
+    files = [path for path in source_files() if layer_of(path) in RANK]
+    assert files
+    return files
 
 
 def layers_imported(path: Path) -> set[str]:

@@ -26,7 +26,7 @@ _DEEPEST = 20
 def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
     """Return the number of partitions of each topic.
 
-    For brokers that only the Java client can reach, such as those behind a Java key store.
+    For brokers that only the Java client can reach, such as those behind a Java keystore (JKS).
 
     Raises:
         BrokerUnreachable: It did not answer.

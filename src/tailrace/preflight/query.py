@@ -73,7 +73,7 @@ class Query:
         sink_topic_settings: The sink topic's settings, as the broker reports them.
         sink_replicas: The number of brokers with a copy of each result; 0 if unknown.
         saved: Its checkpoint.
-        rights_unknown: The topics and groups for which the broker does not report this user's rights.
+        rights_unknown: The topics and groups for which the broker does not report this user's permissions.
         bounded: Whether it ends when it has read what is in the topics at its start.
         uncontrolled: Why its batches cannot end on request; empty if they can.
         losses: The records that it has not read and that are gone.

@@ -52,7 +52,8 @@ class RunOptions:
     checkpoint_every: str | None = field(
         default=None,
         metadata=_help(
-            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m.",
+            "Real time: how often to save progress, 5s at least. Records are written as they arrive, not at the next "
+            "checkpoint; each checkpoint pauses the output briefly. Default: 5m.",
             "DURATION",
         ),
     )
@@ -74,8 +75,8 @@ class RunOptions:
     once: bool = field(
         default=False,
         metadata=_help(
-            "Process what is in the topics now, then end. A first run starts at the beginning of the topics, unless "
-            "the source sets starting."
+            "Process the records that exist now, then end. The first run of a pipeline starts at the earliest record, "
+            "unless starting of the source is a time or offsets."
         ),
     )
     starved: StarvedAction = field(
@@ -85,8 +86,9 @@ class RunOptions:
     tasks: int | Literal["auto"] | None = field(
         default=None,
         metadata=_help(
-            "Real time: the most tasks that read each source; its partitions share them. auto: as many as fit. "
-            "Default: one for each partition.",
+            "Real time: the most tasks that read each source; its partitions share them. auto: at most 4 per core on "
+            "the Spark that Tailrace starts on this machine, elsewhere as many as fit. Default: one for each "
+            "partition.",
             "N|auto",
         ),
     )

@@ -133,7 +133,7 @@ class WriterTarget(FrameTarget):
         return str(location or default_location(self.name))
 
     def _require_sink(self) -> None:
-        """Require the topic that the writer names and the right to write to it."""
+        """Require the topic that the writer names and the permission to write to it."""
         sink = sink_endpoint(self._settings, self.frame.sparkSession)
         if sink is not None:
             topic = self._settings.options["topic"]
