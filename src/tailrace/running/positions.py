@@ -8,7 +8,7 @@ from tailrace.errors import KafkaError
 from tailrace.prepare.endpoint import Endpoint
 
 _SILENT_MS = 5000
-"""How long no broker has answered the engine if it is not worth asking one."""
+"""How long no broker has responded to the engine if it is not worth asking one."""
 
 
 @dataclass(frozen=True)

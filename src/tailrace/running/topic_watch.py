@@ -70,7 +70,7 @@ class TopicWatch:
                 self.look()
             except _FAILED as failed:
                 if has_jvm_ended(failed):
-                    return  # otherwise a broker does not answer; the next look may succeed
+                    return  # otherwise a broker does not respond; the next look may succeed
             except Exception:  # noqa: BLE001 - a watch must not end silently
                 _log.exception("query %r: its topics could not be watched", self._name)
 

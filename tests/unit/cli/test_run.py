@@ -295,7 +295,7 @@ def test_auto_prints_why_it_chose_micro_batch(capsys: Capture, monkeypatch: pyte
 class LoggingRun(FakeRun):
     def wait(self, *, stop: threading.Event) -> bool:
         log = logging.getLogger("tailrace")
-        log.warning("query %r: no Kafka broker answers at %s", "fraud", "here:9092")
+        log.warning("query %r: no Kafka broker responds at %s", "fraud", "here:9092")
         log.debug("details")
         return True
 
@@ -307,6 +307,6 @@ def test_events_of_a_running_query_are_printed_once(
     monkeypatch.setattr("tailrace.cli.output._verbose", False)
     run_fake(monkeypatch, LoggingRun(), *arguments)
     shown = capsys.readouterr().err
-    assert shown.count("warning: query 'fraud': no Kafka broker answers at here:9092\n") == 1
+    assert shown.count("warning: query 'fraud': no Kafka broker responds at here:9092\n") == 1
     assert shown.count("debug: details\n") == more
     assert logging.getLogger("tailrace").handlers == []
