@@ -168,7 +168,7 @@ class RunningQuery:
         self._topics.start()
 
     def positions(self) -> list[Position]:
-        """Return where it is in each partition of its topics, and how many records it has not read yet.
+        """Return where it is in each partition of its topics, and how far behind the end.
 
         Nothing in micro-batch, where Spark's progress has the offsets of each batch.
         """

@@ -108,7 +108,7 @@ def test_a_stop_that_takes_too_long_says_that_records_are_repeated() -> None:
 
 def test_without_control_a_stop_says_that_records_are_repeated() -> None:
     query = FakeQuery(5)
-    assert without_control(query).stop().repeats.startswith("Spark's own source")
+    assert without_control(query).stop().repeats.startswith("Spark's own Kafka source")
     assert query.did == ["stop"]
 
 
