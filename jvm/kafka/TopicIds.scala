@@ -65,7 +65,7 @@ private[tailrace] final class TopicIds(options: CaseInsensitiveStringMap) {
 
 private[tailrace] object TopicIds {
 
-  /** The id of a topic whose broker knows none: brokers older than Kafka 2.8, or without KRaft before 3.0. */
+  /** The id of a topic without one: brokers older than Kafka 2.8 have no topic ids. */
   val NoId = ""
   private val TimeoutMs = 5000
   private val Prefix = "kafka."
