@@ -2,14 +2,20 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import Kafka, wait_until
-from pyspark.sql import DataFrame
+from load import Load
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
 from stops import Query
+from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
+
+from tailrace.engine import running_stages
+from tailrace.running.ending import TASK_FAILED
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 
@@ -54,3 +60,57 @@ def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
     after = query.written()
     assert set(after) == set(range(100))
     assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
+
+
+def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    """Nobody knows how far its readers had read, so the summary says that records may be repeated."""
+    query = Query(kafka, tmp_path)
+    with Load(kafka, [query.source]) as load:
+        running = query.start("realtime")
+        wait_until(lambda: sum(query.written().values()) > 500, 60, "records flow")
+        executors = executors_of(spark)
+        assert len(executors) == 2, "each reads one of the two partitions"
+        executors[0].kill()
+        wait_until(lambda: any(stage.retrying for stage in running_stages(running.query)), 60, "its task has failed")
+        summary = running.stop(60)
+    assert summary.repeats == TASK_FAILED
+    query.require_stopped(running, "realtime")
+    query.finish("realtime")
+    assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def executors_of(spark: SparkSession) -> list[psutil.Process]:
+    """The executors of this program."""
+    application = str(spark.sparkContext.applicationId)
+    found = [each for each in psutil.process_iter(["cmdline"]) if application in (each.info["cmdline"] or ())]
+    return [each for each in found if any("CoarseGrainedExecutorBackend" in word for word in each.info["cmdline"])]
+
+
+def test_a_retry_that_cannot_read_as_far_in_its_interval(kafka: Kafka, tmp_path: Path) -> None:
+    """Spark ends the retry with the interval. The summary counts what the next start processes again."""
+    failed = tmp_path / "failed"
+
+    @F.udf("long")
+    def fail_once(value):  # type: ignore[no-untyped-def]
+        if value == 60 and not failed.exists():
+            failed.touch()
+            raise ValueError("the first attempt fails")
+        if failed.exists():
+            time.sleep(1.0)  # a minute for what the first attempt has read
+        return value
+
+    query = Query(kafka, tmp_path, lambda records: records.withColumn("a", fail_once("a")))
+    running = query.start("realtime", checkpoint_every="15s")
+    for number in range(100):
+        kafka.send(query.source, [{"a": number}])  # one after the other: results come before the failure
+    wait_until(failed.exists, 60, "the first attempt fails")
+    summary = running.stop(120)
+    assert summary.repeats == TASK_FAILED
+    query.require_stopped(running, "realtime")
+    before = query.written()
+    query.pipeline = replace(query.pipeline, transform=lambda records: records)
+    query.finish("realtime")
+    after = query.written()
+    assert set(after) == set(range(100))
+    repeated = sum((after - before)[a] for a in before)
+    assert 0 < repeated <= summary.uncommitted_rows
