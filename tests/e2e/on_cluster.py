@@ -1,9 +1,10 @@
 """Stops of queries on a cluster; `test_exact_stop_cluster.py` runs this module with the master of one."""
 
+import threading
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,11 +12,11 @@ from conftest import Kafka, wait_until
 from load import Load
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stops import Query
+from stops import Query, collect
 from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
 
-from tailrace.engine import running_stages
 from tailrace.running.ending import TASK_FAILED
+from tailrace.running.query import RunningQuery
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 
@@ -71,12 +72,20 @@ def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp
         executors = executors_of(spark)
         assert len(executors) == 2, "each reads one of the two partitions"
         executors[0].kill()
-        wait_until(lambda: any(stage.retrying for stage in running_stages(running.query)), 60, "its task has failed")
+        wait_until(lambda: failed_tasks(spark, running) > 0, 60, "Spark retries its task")
         summary = running.stop(60)
     assert summary.repeats == TASK_FAILED
     query.require_stopped(running, "realtime")
     query.finish("realtime")
     assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:
+    """How many attempts of the query's tasks have failed."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(running.query.runId))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numFailedTasks for stage in stages if stage is not None)
 
 
 def executors_of(spark: SparkSession) -> list[psutil.Process]:
@@ -86,31 +95,42 @@ def executors_of(spark: SparkSession) -> list[psutil.Process]:
     return [each for each in found if any("CoarseGrainedExecutorBackend" in word for word in each.info["cmdline"])]
 
 
-def test_a_retry_that_cannot_read_as_far_in_its_interval(kafka: Kafka, tmp_path: Path) -> None:
-    """Spark ends the retry with the interval. The summary counts what the next start processes again."""
-    failed = tmp_path / "failed"
+def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) -> None:
+    """Spark lets it read nothing. The summary counts what the next start processes again."""
+    began, go_on, failed = (tmp_path / name for name in ("began", "go on", "failed"))
+    every_s = 20
 
     @F.udf("long")
-    def fail_once(value):  # type: ignore[no-untyped-def]
+    def fail_late(value):  # type: ignore[no-untyped-def]
         if value == 60 and not failed.exists():
+            began.touch()
+            while not go_on.exists():
+                time.sleep(0.01)
             failed.touch()
             raise ValueError("the first attempt fails")
-        if failed.exists():
-            time.sleep(1.0)  # a minute for what the first attempt has read
         return value
 
-    query = Query(kafka, tmp_path, lambda records: records.withColumn("a", fail_once("a")))
-    running = query.start("realtime", checkpoint_every="15s")
-    for number in range(100):
-        kafka.send(query.source, [{"a": number}])  # one after the other: results come before the failure
-    wait_until(failed.exists, 60, "the first attempt fails")
-    summary = running.stop(120)
+    query = Query(kafka, tmp_path, lambda records: records.withColumn("a", fail_late("a")))
+    running = query.start("realtime", checkpoint_every=f"{every_s}s")
+    running.checkpoint()
+    ends_at = time.monotonic() + every_s
+    kafka.send_to_every_partition(query.source, [{"a": number} for number in range(60)])
+    kafka.receive_count(query.sink, 60)
+    kafka.send_to_every_partition(query.source, [{"a": number} for number in range(60, 100)])
+    wait_until(began.exists, 30, "a row waits")
+    wait_until(lambda: time.monotonic() > ends_at + 1, 2 * every_s, "the interval is over")
+    outcome: list[Any] = []
+    stopping = threading.Thread(target=collect, args=(lambda: running.stop(60), outcome))
+    stopping.start()
+    wait_until(lambda: running._ending.is_requested, 30, "the stop")
+    go_on.touch()
+    stopping.join(90)
+    (summary,) = outcome
     assert summary.repeats == TASK_FAILED
+    assert summary.uncommitted_rows == 50, "its partition has the even ones"
     query.require_stopped(running, "realtime")
     before = query.written()
-    query.pipeline = replace(query.pipeline, transform=lambda records: records)
     query.finish("realtime")
     after = query.written()
     assert set(after) == set(range(100))
-    repeated = sum((after - before)[a] for a in before)
-    assert 0 < repeated <= summary.uncommitted_rows
+    assert after - before == Counter(range(0, 100, 2)), "these were read, and not saved"
