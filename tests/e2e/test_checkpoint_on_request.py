@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka, wait_until
+from conftest import Kafka, suspended, wait_until
 from load import Load
 from pyspark.sql import functions as F
-from stops import Query, collect
+from stops import Query, collect, held
 
+from tailrace.engine import RunControl
 from tailrace.errors import QueryFailed, TailraceError
+from tailrace.kafka.broker import Broker
 from tailrace.running.saving import SavedCheckpoint
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -57,15 +59,74 @@ class TestCheckpointOnRequest:
             assert time.monotonic() - began < 20
             assert saved.number == (0 if mode == "realtime" else None)
 
-    def test_two_at_once(self, kafka: Kafka, tmp_path: Path) -> None:
-        with Query(kafka, tmp_path).start("realtime") as running:
+    def test_several_at_once_while_a_batch_runs(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+        began, go_on = tmp_path / "began", tmp_path / "go on"
+        query = Query(kafka, tmp_path, held(began, go_on))
+        kafka.send(query.source, [{"a": 1}])
+        with query.start(mode) as running:
+            wait_until(began.exists, 60, "a row waits")
             outcomes: list[Any] = []
             saves = [threading.Thread(target=collect, args=(running.checkpoint, outcomes)) for _ in range(4)]
             for save in saves:
                 save.start()
+            assert running._saving is not None
+            wait_until(lambda: running._saving._current, 30, "the first of them")  # type: ignore[union-attr]
+            assert outcomes == [], "none returns before the batch is saved"
+            go_on.touch()
             for save in saves:
                 save.join(60)
-            assert all(isinstance(outcome, SavedCheckpoint) for outcome in outcomes), outcomes
+            assert [type(outcome) for outcome in outcomes] == [SavedCheckpoint] * 4, outcomes
+            assert {str(outcome.number) for outcome in outcomes} <= query.logged("commits")
+
+    @pytest.mark.parametrize("mode", ["realtime"])
+    def test_ctrl_c_during_the_pause_leaves_no_caller_waiting(
+        self, broker: Broker, kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While no broker responds, no batch begins, so the pause does not end."""
+        joined: list[Any] = []
+
+        def last_ended(control: RunControl) -> int | None:
+            assert running._saving is not None
+            assert running._saving._current is not None
+            joined.append(running._saving._current)  # what other calls wait for
+            return ended(control)
+
+        def interrupt(_control: RunControl, _batch: int) -> None:
+            raise KeyboardInterrupt
+
+        ended = RunControl.last_ended
+        query = Query(kafka, tmp_path)
+        with query.start(mode) as running:
+            kafka.send(query.source, [{"a": 1}])
+            kafka.receive_count(query.sink, 1)
+            with suspended(broker):
+                monkeypatch.setattr(RunControl, "last_ended", last_ended)
+                monkeypatch.setattr(RunControl, "pause_ms", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    running.checkpoint()
+                assert joined[0].result(30) == SavedCheckpoint(0, None)
+                assert query.logged("commits") == {"0"}
+            monkeypatch.undo()
+        query.finish(mode)
+        assert query.written() == Counter([1])
+
+    def test_a_stop_ends_a_call_that_waits_for_a_broker(
+        self, broker: Broker, kafka: Kafka, mode: str, tmp_path: Path
+    ) -> None:
+        query = Query(kafka, tmp_path)
+        running = query.start(mode)
+        kafka.send(query.source, [{"a": 1}])
+        kafka.receive_count(query.sink, 1)
+        outcomes: list[Any] = []
+        with suspended(broker):
+            saves = [threading.Thread(target=collect, args=(running.checkpoint, outcomes)) for _ in range(2)]
+            for save in saves:
+                save.start()
+            running.stop(5)
+            for save in saves:
+                save.join(50)
+                assert not save.is_alive(), "its own timeout is a minute"
+        assert all(isinstance(outcome, SavedCheckpoint | QueryFailed) for outcome in outcomes), outcomes
 
     def test_a_failed_query(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
         @F.udf("long")

@@ -56,7 +56,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) ->
     monkeypatch.setattr(spark_jvm, "spark_archive", lambda *_: made.archives[0])
     monkeypatch.setattr(spark_session, "uses_archive", lambda: True)
     for check in ("_jars", "_engine", "_broker"):
-        found = Finding(check, ok=True, needed=True, found="present")
+        found = Finding(check, ok=True, needed=True, detail="present")
         monkeypatch.setattr(doctor, check, lambda *_, each=found: [each] if each.name == "_jars" else each)
     return made
 
