@@ -215,7 +215,7 @@ CASES = (
     Case(
         "DATA_LOST", Severity.ERROR,
         {"losses": (Loss("shorter", "payments-0", "10 and 4", accepted=False),)}, (MICRO,),
-        ("payments-0 ends before the query's position", "10 and 4", "at the end of the partition, without the records before it"),
+        ("payments-0 ends before the query's position", "10 and 4", "without the records before it"),
     ),
     Case(
         "CHECKPOINT_OUTGROWN", Severity.ERROR,
