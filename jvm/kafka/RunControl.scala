@@ -111,9 +111,11 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** The latest batch in the checkpoint's logs of offsets and of commits; -1 if there is none. */
-  def latestLogged: Array[Long] = Array("offsets", "commits").map { log =>
+  def latestLogged: Array[Long] = Array("offsets", "commits").map(logged(_).maxOption.getOrElse(-1L))
+
+  private def logged(log: String): Seq[Long] = {
     val folder = new Path(execution.resolvedCheckpointRoot, log)
-    if (files.exists(folder)) files.list(folder).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L) else -1L
+    if (files.exists(folder)) files.list(folder).toSeq.flatMap(_.getPath.getName.toLongOption) else Nil
   }
 
   private lazy val files = CheckpointFileManager.create(
@@ -130,13 +132,23 @@ final class RunControl private (execution: StreamExecution) {
   /** Return what a user should know of the topics, once, as JSON. */
   def notices: String = compact(render(JArray(Iterator.continually(untold.poll()).takeWhile(_ != null).toList)))
 
-  /** The batch that was planned last in this run, by any source. */
-  @volatile private[tailrace] var lastPlanned: Option[Long] = None
+  /** The last two batches that were planned in this run, by any source; the newest first. */
+  private var plannedBatches: List[Long] = Nil
 
-  /** The batch that is being planned. */
+  /** The last batch in the log of offsets when the run began, and was about to ask for the next one; -1 if none. */
+  private lazy val lastAtStart = latestLogged(0)
+
+  /** The batch whose end is the start of the next one; -1 if there is none. From the thread of the query. */
+  private[tailrace] def lastBatch: Long = plannedBatches.headOption.getOrElse(lastAtStart)
+
+  /** The batch whose end is the start of a batch that is being planned; -1 if there is none. */
+  private[tailrace] def batchBefore(batch: Long): Long =
+    plannedBatches.find(_ < batch).getOrElse(logged("offsets").filter(_ < batch).maxOption.getOrElse(-1L))
+
+  /** Note and return the batch that is being planned. */
   private[tailrace] def planning(): Long = {
     val batch = currentBatch.getOrElse(0L)
-    lastPlanned = Some(batch)
+    if (!plannedBatches.headOption.contains(batch)) plannedBatches = (batch :: plannedBatches).take(2)
     batch
   }
 

@@ -75,13 +75,15 @@ class Case:
         servers = self.kafka.secured_servers
         return tr.start(pipeline, mode, bootstrap_servers=servers, conf=CONF | conf, checkpoint_every="1s")
 
-    def require_refused(self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str) -> None:
+    def require_refused(
+        self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str, mode: str = "microbatch", **conf: str
+    ) -> None:
         """The check says what the start then says, too."""
         before = set(list_topics(self.kafka.config))
-        findings = self.check(pipeline)
+        findings = self.check(pipeline, mode=mode, conf=conf)
         assert set(findings) == {kind.code}, findings
         with pytest.raises(kind) as refused:
-            self.start(pipeline)
+            self.start(pipeline, mode, **conf)
         assert set(list_topics(self.kafka.config)) == before, "no topic is created"
         for text in (findings[kind.code].title + findings[kind.code].why + findings[kind.code].fix, str(refused.value)):
             assert [word for word in words if word not in text] == [], text
@@ -166,9 +168,9 @@ def test_a_right_that_a_users_own_writer_lacks(
     (found,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
     with pytest.raises(NotAuthorized) as refused:
         tr.start(writer, mode, checkpoint=tmp_path / "checkpoint")
-    for told in (found.title + found.why + found.fix, str(refused.value)):
-        assert f"user {case.user!r} may not" in told
-        assert f"--operation {operation.capitalize()} --topic {getattr(case, topic)}" in told
+    for text in (found.title + found.why + found.fix, str(refused.value)):
+        assert f"user {case.user!r} may not" in text
+        assert f"--operation {operation.capitalize()} --topic {getattr(case, topic)}" in text
 
 
 @pytest.mark.parametrize("client", CLIENTS)

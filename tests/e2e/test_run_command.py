@@ -70,7 +70,7 @@ def decide(payments):
 
 
 def test_a_second_signal_stops_at_once_and_says_what_is_repeated(project: Path, kafka: Kafka, mode: str) -> None:
-    source, sink = kafka.made
+    source, sink = kafka.created
     text = PIPELINE.format(name="cards", source=source, sink=sink)
     start, _, rest = text.partition("def decide")
     slow = SLOW.format(began=str(project / "began"))
