@@ -83,7 +83,7 @@ private[tailrace] final class TopicIds(options: CaseInsensitiveStringMap) {
 
 private[tailrace] object TopicIds {
 
-  /** The id of a topic without one: brokers older than Kafka 2.8 have no topic ids. */
+  /** The id of a topic whose broker knows none: brokers older than Kafka 2.8. */
   val NoId = ""
   private val TimeoutMs = 5000
   private val Prefix = "kafka."
