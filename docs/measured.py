@@ -33,6 +33,10 @@ STUDIES = {
         "The keyed aggregate after a long warm-up",
         "The same lanes at 2,000 events a second, after their engines have compiled the code.",
     ),
+    "shared-tasks": (
+        "Partitions that share tasks",
+        "24 partitions, read by one task each and by four tasks in all. Five runs of each, in turn.",
+    ),
     "python": (
         "Python functions",
         "Every kind in real time against a built-in expression. Two runs, the second in reverse order.",
