@@ -16,8 +16,9 @@ import org.apache.spark.util.Utils
 /**
  * The connector's stream, whose batches can end on request.
  *
- * Offsets, options and micro-batches are the connector's, and so are the checkpoints. In real time its tasks read with
- * [[RealTimeReader]]: the connector's own reader waits for records until the batch's time is up, whatever happens.
+ * The connector still parses options, limits batches and reads micro-batches. What differs: in real time the tasks, which read
+ * with [[RealTimeReader]], and the latest offsets; in both modes the start offsets of recreated topics. The connector's own
+ * reader waits for records until the batch's time is up, whatever happens.
  *
  * @param control the control of the query's run; None if the stream is only planned
  * @param options the options of the source

@@ -178,4 +178,4 @@ def test_other_versions_of_spark_and_connector_have_their_own_source(
     running = tr.start(writer, "realtime", checkpoint=copy.folder / "checkpoint")
     with pytest.raises(QueryRefused, match="cannot be checkpointed on request"):
         running.checkpoint()
-    assert "Spark's own source" in running.stop().repeats
+    assert "Spark's own Kafka source" in running.stop().repeats

@@ -65,7 +65,7 @@ class TestATopicThatIsCreatedAgain:
         assert tr.check(writer, mode, checkpoint=copy.folder / "checkpoint").errors == {"DATA_LOST"}
         with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and created again") as refused:
             copy.run_once(writer, mode)
-        assert "0: 10, 1: 10" in refused.value.why
+        assert "10 in partition 0, 10 in partition 1" in refused.value.why
         assert "--on-data-loss warn" in refused.value.fix
         assert numbers(copy.written()) == Counter(range(20))
         copy.run_once(writer, mode, on_data_loss="warn")
@@ -105,7 +105,7 @@ def test_a_query_continues_in_the_new_topic(
         wait_until(lambda: 5000 in numbers(copy.written()), 60, "a later record")
         assert running.stop().repeats == ""
     (sentence,) = [each.message for each in caplog.records if "created again" in each.message]
-    assert f"topic '{topic}' was deleted and created again; the query continues at the beginning" in sentence
+    assert f"topic '{topic}' was deleted and created again; continuing at the beginning" in sentence
     before = len(copy.written())
     copy.run_once(writer, mode)
     assert len(copy.written()) == before

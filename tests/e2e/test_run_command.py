@@ -85,8 +85,8 @@ def test_a_second_signal_stops_at_once_and_says_what_is_repeated(project: Path, 
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130, said(project)
     again = {
-        "realtime": "the next start processes 400 records since the last checkpoint again",
-        "microbatch": "the next start processes that batch of 400 records again",
+        "realtime": "the next start repeats 400 records read since the last checkpoint",
+        "microbatch": "the next start repeats the unfinished batch of 400 records",
     }
     assert f"the stop was interrupted: {again[mode]}" in said(project).splitlines(), said(project)
     assert len(kafka.receive_count(sink, 1)) < 400

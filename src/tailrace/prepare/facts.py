@@ -36,7 +36,7 @@ def gather_facts(
         options: The options of the run.
         saved: The content of its checkpoint.
         reads: Its streaming sources.
-        reachable: Whether its brokers answer; if not, they are not waited for again.
+        reachable: Whether its brokers respond; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
     # Only a controlled source can share tasks.

@@ -91,7 +91,7 @@ class Ending:
     def _cut_short(self) -> str:
         """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""
         if self._realtime:
-            return "Spark's own source reads its records, which cannot end a batch"
+            return "Spark's own Kafka source cannot end a batch early"
         return "its batch was not finished" if self._query.status["isTriggerActive"] else ""
 
     @property

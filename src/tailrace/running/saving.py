@@ -137,5 +137,5 @@ class Saving:
         return CheckpointTimeout(
             f"query {self._name!r} was not checkpointed within {timeout_s:g} s",
             why="the records that were read are not processed yet, or the checkpoint cannot be written",
-            fix="call checkpoint(timeout_s=...) with more time; the query runs on",
+            fix="call checkpoint(timeout_s=...) with more time; the query keeps running",
         )

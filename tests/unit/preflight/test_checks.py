@@ -204,8 +204,8 @@ CASES = (
     ),
     Case(
         "DATA_LOST", Severity.ERROR,
-        {"losses": (Loss("recreated", "payments", "0: 10, 1: 12", accepted=False),)}, ({},),
-        ("deleted and created again", "0: 10, 1: 12", "continue at the beginning", "--on-data-loss"),
+        {"losses": (Loss("recreated", "payments", "9 in partition 0", accepted=False),)}, ({},),
+        ("deleted and created again", "9 in partition 0", "continue at the beginning", "--on-data-loss"),
     ),
     Case(
         "DATA_LOST", Severity.WARNING,
@@ -214,8 +214,8 @@ CASES = (
     ),
     Case(
         "DATA_LOST", Severity.ERROR,
-        {"losses": (Loss("shorter", "payments-0", "10, 4", accepted=False),)}, (MICRO,),
-        ("payments-0 ends before the query's position", "10, 4", "at the end of the partition"),
+        {"losses": (Loss("shorter", "payments-0", "10 and 4", accepted=False),)}, (MICRO,),
+        ("payments-0 ends before the query's position", "10 and 4", "without the records before it"),
     ),
     Case(
         "CHECKPOINT_OUTGROWN", Severity.ERROR,

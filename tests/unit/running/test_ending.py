@@ -126,7 +126,7 @@ def test_a_batch_that_could_not_be_saved_is_repeated_as_a_whole_whatever_a_retry
 @pytest.mark.parametrize(
     ("mode", "batch_runs", "reason"),
     [
-        (Mode.REALTIME, False, "Spark's own source"),
+        (Mode.REALTIME, False, "Spark's own Kafka source"),
         (Mode.MICROBATCH, True, "its batch was not finished"),
         (Mode.MICROBATCH, False, ""),
     ],

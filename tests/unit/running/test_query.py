@@ -120,7 +120,7 @@ def test_a_query_that_spark_stops_between_two_batches_repeats_nothing() -> None:
 
 def test_without_control_a_stop_says_that_records_are_repeated() -> None:
     query = FakeQuery(5)
-    assert without_control(query).stop().repeats.startswith("Spark's own source")
+    assert without_control(query).stop().repeats.startswith("Spark's own Kafka source")
     assert query.did == ["stop"]
 
 

@@ -92,7 +92,7 @@ def test_a_checkpoint_that_takes_too_long_is_an_error_and_the_next_may_succeed(c
     slow = saving_of(control, mode)
     with pytest.raises(CheckpointTimeout, match=r"'fraud' was not checkpointed within 2\.5 s") as late:
         slow.checkpoint(2.5, Running().require)
-    assert "runs on" in late.value.fix
+    assert "keeps running" in late.value.fix
     assert 2.5 <= clock.now < 2.6
     control.committed = {7}
     assert slow.checkpoint(2.5, Running().require).number == 7
