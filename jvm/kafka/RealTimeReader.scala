@@ -74,7 +74,9 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   /** Where to end at the earliest: an attempt of this task that failed had read to here. */
   private val readTo: Array[Long] =
     try {
-      val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, TaskContext.get().attemptNumber() > 0)
+      val context = TaskContext.get()
+      val isRetry = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0
+      val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, isRetry)
       val reached = OpenReaders.open(this, opened)
       partitions.map(reached.getOrElse(_, 0L))
     } catch {

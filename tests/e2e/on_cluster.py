@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from load import Load
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stops import Query, collect
-from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
+from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
 
 from tailrace.running.ending import TASK_FAILED
 from tailrace.running.query import RunningQuery
@@ -63,12 +64,15 @@ def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
     assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
 
 
-def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transform", [plain, counted], ids=["stateless", "aggregate"])
+def test_a_stop_after_an_executor_is_lost(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path, transform: Callable[[DataFrame], DataFrame]
+) -> None:
     """Nobody knows how far its readers had read, so the summary says that records may be repeated."""
-    query = Query(kafka, tmp_path)
+    query = Query(kafka, tmp_path, transform)
     with Load(kafka, [query.source]) as load:
         running = query.start("realtime")
-        wait_until(lambda: sum(query.written().values()) > 500, 60, "records flow")
+        wait_until(lambda: len(query.rows()) > 500, 60, "records flow")
         executors = executors_of(spark)
         assert len(executors) == 2, "each reads one of the two partitions"
         executors[0].kill()
@@ -77,7 +81,11 @@ def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp
     assert summary.repeats == TASK_FAILED
     query.require_stopped(running, "realtime")
     query.finish("realtime")
-    assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+    if transform is counted:
+        last = {row["key"]: row["count"] for row in query.rows()}
+        assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
+    else:
+        assert set(query.written()) == set(range(load.sent)), "nothing is lost"
 
 
 def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:

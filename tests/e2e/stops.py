@@ -46,8 +46,11 @@ class Query:
         servers = self.kafka.bootstrap_servers
         return tr.run(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True)
 
+    def rows(self) -> list[Any]:
+        return [json.loads(record.value) for record in read_records(self.kafka.config, self.sink)]
+
     def written(self) -> Counter[int]:
-        return Counter(json.loads(record.value)["a"] for record in read_records(self.kafka.config, self.sink))
+        return Counter(row["a"] for row in self.rows())
 
     def logged(self, log: str) -> set[str]:
         folder = self.checkpoint / log

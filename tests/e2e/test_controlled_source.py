@@ -155,6 +155,8 @@ def test_a_stop_that_takes_too_long_counts_the_records_of_a_writer(copy: Copy, k
     writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest"), wait("value"))
     running = tr.start(writer, mode, checkpoint=copy.folder / "checkpoint")
     wait_until(began.exists, 60, "rows are processed")
+    if mode == "realtime":
+        wait_until(lambda: sum(each.records for each in running.positions()) == 400, 30, "both tasks have read theirs")
     summary = running.stop(0.5)
     assert summary.repeats == "its batch did not end within 0.5 s"
     assert summary.uncommitted_rows == 400

@@ -113,6 +113,8 @@ def test_at_a_boundary(kafka: Kafka, mode: str, step: int, tmp_path: Path) -> No
     stopping = threading.Thread(target=collect, args=(lambda: running.stop(60), outcomes["stop"]))
     with held_between_batches(running, step, go_on.touch):
         kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20, 40)])
+        if step:  # Spark writes it in the background
+            wait_until(lambda: query.logged("commits") == {"0"}, 30, "the commit")
         assert query.logged("commits") == ({"0"} if step else set())
         stopping.start()
         wait_until(lambda: running._ending.is_requested, 30, "the stop")
@@ -182,6 +184,7 @@ def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Pat
     kafka.send_to_every_partition(query.source, [{"a": n} for n in range(400)])  # 10 s in two tasks
     running = query.start("realtime")
     wait_until((tmp_path / "began").exists, 30, "rows are processed")
+    wait_until(lambda: sum(each.records for each in running.positions()) == 400, 30, "both tasks have read theirs")
     summary = running.stop(1)
     assert summary.repeats == "its batch did not end within 1 s"
     assert summary.uncommitted_rows == 400, "all were read, and wait for the function"
