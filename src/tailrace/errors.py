@@ -29,7 +29,7 @@ stable for log searches. Its wording may change at any time.
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
-    + PartitionsStarved
+    + PartitionsStarved     + RecoveryFailed
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -374,6 +374,12 @@ class PartitionsStarved(QueryFailed):
     """A running real-time query leaves partitions unread."""
 
     code = "PARTITIONS_STARVED"
+
+
+class RecoveryFailed(QueryFailed):
+    """A pipeline in a chaos run did not start, or wrote nothing new after a fault."""
+
+    code = "RECOVERY_FAILED"
 
 
 class MeasurementFailed(TailraceError):

@@ -1,0 +1,206 @@
+"""A pipeline in a process of its own that is started again whenever it ends, as a supervisor such as systemd does."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from tailrace.chaos.pipeline_process import STOP_TIMEOUT_S, Settings
+from tailrace.errors import RecoveryFailed
+from tailrace.toolchain.guarded_process import GuardedProcess
+
+_GRACE_S = 20.0
+_PAUSE_S = 1.0
+"""Between two starts, if the first one ended before the pipeline ran."""
+_MOST_FAILED_STARTS = 5
+"""How many starts in a row may fail, unless a fault lasts."""
+_SHOWN_LINES = 30
+_DAEMON, _EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
+
+
+@dataclass
+class _Start:
+    """One process of the pipeline."""
+
+    number: int
+    process: GuardedProcess
+    log: Path
+    events: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def event(self, name: str) -> dict[str, Any] | None:
+        """Return an event that the process has reported."""
+        return _event(self.events, name)
+
+
+class SupervisedPipeline:
+    """A pipeline that is started again whenever it ends."""
+
+    def __init__(self, settings: Settings, logs: Path, enter: Sequence[str] = ()) -> None:
+        """Start it.
+
+        Args:
+            settings: What it runs.
+            logs: The folder for the output of each start.
+            enter: The beginning of its command line, if it runs on a small disk.
+        """
+        self.settings = settings
+        self.tolerates_failures = False
+        """Whether a fault lasts during which starts fail."""
+        self._logs = logs
+        self._enter = list(enter)
+        self._failed_starts = 0
+        self._start_at: float | None = None
+        """When to start it again, if it has ended."""
+        self._left: set[psutil.Process] = set()
+        """Processes of earlier starts, which may outlive a killed parent for a moment."""
+        logs.mkdir(parents=True, exist_ok=True)
+        self._current = self._start(1 + len(_in_order(logs, "log")))
+
+    @property
+    def starts(self) -> int:
+        """The number of the current start."""
+        return self._current.number
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its query runs."""
+        return self._current.process.poll() is None and self._current.event("running") is not None
+
+    def watch(self) -> None:
+        """Start it again if it has ended.
+
+        Raises:
+            RecoveryFailed: It ends again and again.
+        """
+        if self._start_at is None:
+            if self._current.process.poll() is None or self.event("compared") is not None:
+                return
+            ran = self._current.event("running") is not None
+            self._failed_starts = 0 if ran else self._failed_starts + 1
+            self._require_hope()
+            self._start_at = time.monotonic() + (0.0 if ran else _PAUSE_S)
+        if time.monotonic() >= self._start_at:
+            self._start_at = None
+            self._current = self._start(self._current.number + 1)
+
+    def driver(self) -> psutil.Process | None:
+        """Return its Python driver."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return next(iter(psutil.Process(self._current.process.pid).children()), None)
+        return None
+
+    def jvm(self) -> psutil.Process | None:
+        """Return its driver's JVM."""
+        driver = self.driver()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if driver is not None:
+                return next((each for each in driver.children() if each.name().startswith("java")), None)
+        return None
+
+    def executors(self) -> list[psutil.Process]:
+        """Return its executors on this machine, if it runs on a cluster."""
+        port = (self._current.event("running") or {}).get("driver_port")
+        return [
+            each
+            for each in psutil.process_iter(["cmdline"])
+            if any(_EXECUTOR in word for word in each.info["cmdline"] or ())
+            and any(word.endswith(f":{port}") for word in each.info["cmdline"])
+        ]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return its Python workers: the children of the daemons that Spark starts."""
+        jvm, found = self.jvm(), []
+        for parent in [*([jvm] if jvm is not None else []), *self.executors()]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for child in parent.children():
+                    if any(_DAEMON in word for word in child.cmdline()):
+                        found += child.children()
+        return found
+
+    def note_processes(self) -> None:
+        """Remember its processes, so that none of them is left in the end."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._left.update(psutil.Process(self._current.process.pid).children(recursive=True))
+
+    def finish(self) -> None:
+        """Ask it to process what is left and to run undisturbed once more; :meth:`event` tells when it has."""
+        self.settings.finish.touch()
+        driver = self.driver()
+        if driver is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                driver.send_signal(signal.SIGTERM)
+
+    def event(self, name: str) -> dict[str, Any] | None:
+        """Return an event of the current start."""
+        return self._current.event(name)
+
+    def earliest(self, name: str) -> dict[str, Any] | None:
+        """Return an event of the first start that reported it, in earlier commands too."""
+        return next(filter(None, (_event(file, name) for file in _in_order(self._logs, "events"))), None)
+
+    def failure(self, what: str) -> RecoveryFailed:
+        """Return an error with the last lines that it printed."""
+        printed = self._current.log.read_text(errors="replace").splitlines()
+        lines = [line.strip() for line in printed if line.strip()]
+        error = next((line for line in reversed(lines) if line.startswith("error:")), None)
+        return RecoveryFailed(
+            what,
+            why=error or (lines[-1][:300] if lines else "it printed nothing"),
+            fix=f"read {self._current.log}",
+            detail="\n".join(printed[-_SHOWN_LINES:]),
+        )
+
+    def stop(self) -> None:
+        """Stop it, with everything that earlier starts left."""
+        self.note_processes()
+        self._current.process.stop(timeout_s=_GRACE_S + STOP_TIMEOUT_S)
+        _, alive = psutil.wait_procs(self._left, timeout=2)
+        for each in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self, number: int) -> _Start:
+        log, events = (self._logs / f"pipeline-{number}.{kind}" for kind in ("log", "events"))
+        events.unlink(missing_ok=True)
+        with log.open("wb") as output:
+            process = GuardedProcess(
+                [*self._enter, *self.settings.command(events)],
+                output=output,
+                grace_s=_GRACE_S,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        return _Start(number, process, log, events)
+
+    def _require_hope(self) -> None:
+        if self._current.number == 1 and self._failed_starts:
+            raise self.failure("the pipeline did not start")
+        if self._failed_starts >= _MOST_FAILED_STARTS and not self.tolerates_failures:
+            raise self.failure(f"the pipeline ended {self._failed_starts} times during its start")
+
+
+def _in_order(logs: Path, kind: str) -> list[Path]:
+    """Return the files of all starts."""
+    return sorted(logs.glob(f"pipeline-*.{kind}"), key=lambda file: int(file.stem.partition("-")[2]))
+
+
+def _event(file: Path, name: str) -> dict[str, Any] | None:
+    """Return an event in a file, if it is there."""
+    if not file.exists():
+        return None
+    whole, _, _half_written = file.read_text().rpartition("\n")
+    found = (json.loads(line) for line in whole.splitlines())
+    return next((each for each in found if each["event"] == name), None)
