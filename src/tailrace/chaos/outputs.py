@@ -85,7 +85,7 @@ def read_outputs(client: ClientConfig, topic: str, begin: Mapping[int, int], end
     return Outputs(origins, contents, keys, partitions)
 
 
-def _take(message: Message, left: dict[int, int], columns: list[array[int]]) -> None:
+def _take(message: Message, left: dict[int, int], columns: "list[array[int]]") -> None:
     partition, offset = message.partition() or 0, message.offset() or 0
     until = left.get(partition)
     if message.error() is not None or until is None:

@@ -89,6 +89,7 @@ class SupervisedPipeline:
             self._start_at = time.monotonic() + (0.0 if ran else _PAUSE_S)
         if time.monotonic() >= self._start_at:
             self._start_at = None
+            self._current.process.stop()  # it has ended; this closes the pipe to its guard
             self._current = self._start(self._current.number + 1)
 
     def driver(self) -> psutil.Process | None:
@@ -166,6 +167,7 @@ class SupervisedPipeline:
         for each in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
+        psutil.wait_procs(alive, timeout=2)
 
     def __enter__(self) -> Self:
         return self
