@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.chaos.faults import Place, inject
 from tailrace.chaos.journal import FaultRecord, Journal
 from tailrace.chaos.moments import AFTER_RESTART_S, PHASES, BoundaryWatch, Phase, random_moments
-from tailrace.chaos.options import ChaosOptions, Fault, Moment
+from tailrace.chaos.options import ENDS_PIPELINE, ChaosOptions, Fault, Moment
 from tailrace.chaos.receiver import Receiver, Recovery
 from tailrace.chaos.screen import ChaosScreen
 from tailrace.chaos.small_disk import SmallDisk
@@ -26,6 +26,8 @@ from tailrace.prepare.duration import parse_duration_ms
 
 _LOOK_EVERY_S = 0.01
 _START_TIMEOUT_S = 180.0
+_FIRST_OUTPUT_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 60.0
 _RECOVERY_TIMEOUT_S = 240.0
 _ANSWER_TIMEOUT_S = 60.0
 """How long a broker may take to answer after a fault."""
@@ -33,6 +35,8 @@ _SETTLED_S = 3.0
 """If no output comes for this long, the pipeline has processed everything, or waits for its final stop."""
 _FINISH_TIMEOUT_S = 1800.0
 _LONGEST_LOAD_S = 7 * 86_400.0
+_RECONNECT = {"reconnect.backoff.max.ms": 200}
+"""By default a client waits up to 10 s for a broker that was started again."""
 _KILLED = {
     Fault.JVM: "Spark's JVM killed",
     Fault.DRIVER: "Python driver killed",
@@ -69,7 +73,7 @@ class Comparison:
 
 @dataclass
 class _Injected:
-    """A fault from which the pipeline may not have recovered yet."""
+    """A fault that was injected."""
 
     number: int
     fault: Fault
@@ -112,6 +116,8 @@ class Course:
     _load_before_s: float = 0.0
     """How long the load had lasted when an earlier command was interrupted."""
     _open: list[_Injected] = field(default_factory=list)
+    """Faults from which the pipeline has not recovered yet."""
+    _last: _Injected | None = None
     _draw: random.Random = field(default_factory=random.Random)
 
     def run(self) -> None:
@@ -120,7 +126,9 @@ class Course:
         self._wait(lambda: self.pipeline.is_running, _START_TIMEOUT_S, "the pipeline did not start")
         self.screen.say(f"the pipeline runs after {time.monotonic() - waited:.1f} s")
         clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
-        with Load(self.client, self.source, self.flow, clock=clock, limit_s=_LONGEST_LOAD_S) as load:
+        with Load({**self.client, **_RECONNECT}, self.source, self.flow, clock=clock, limit_s=_LONGEST_LOAD_S) as load:
+            before = self.receiver.received
+            self._wait(lambda: self.receiver.received > before, _FIRST_OUTPUT_TIMEOUT_S, "the pipeline wrote nothing")
             self._began = time.monotonic()
             self._inject_all()
             self._wait_until(self.options.seconds - self._load_before_s)
@@ -143,6 +151,7 @@ class Course:
 
     def finish(self) -> Comparison:
         """Let the pipeline process the rest and run undisturbed; return the offsets of both."""
+        self.screen.say("Running it once more over all records, without faults, to compare ...")
         self.pipeline.finish()
         for event, doing, failed in _FINISH:
             self._wait(partial(self._has_come, event, doing), _FINISH_TIMEOUT_S, failed)
@@ -171,10 +180,9 @@ class Course:
                 self._wait_until(planned_s)
                 return str(Moment.RANDOM)
             case Moment.RESTART:
-                if self._open:
-                    before = self._open[-1].starts
+                if self._last is not None:
                     failed = "the pipeline did not start again"
-                    self._wait(lambda: self._runs_again(before), _RECOVERY_TIMEOUT_S, failed)
+                    self._wait(partial(self._runs_again, self._last.starts), _RECOVERY_TIMEOUT_S, failed)
                     self.pause(self._draw.uniform(0, AFTER_RESTART_S))
                 else:
                     self._wait_until(planned_s)
@@ -198,8 +206,12 @@ class Course:
         self.pipeline.tolerates_failures = True
         inject(fault, Place(self.pipeline, self.broker, self.disk, self.options.outage_s, self.pause))
         self.pipeline.tolerates_failures = False
+        if fault in ENDS_PIPELINE:
+            failed = "the killed pipeline did not end"
+            self._wait(lambda: self.pipeline.has_ended_start(starts), _END_TIMEOUT_S, failed)
         recovery = self.receiver.expect(self.sent()[self.source])
-        self._open.append(_Injected(number, fault, moment, began, starts, recovery))
+        self._last = _Injected(number, fault, moment, began, starts, recovery)
+        self._open.append(self._last)
 
     def _note_recoveries(self) -> None:
         """Save each fault from which the pipeline has recovered."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from tailrace.measure.traffic.load import Flow
 from tailrace.measure.traffic.records import Records
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.loader import load_pipeline
-from tailrace.spark_session import write_spark_archive
+from tailrace.spark_session import end_session, write_spark_archive
 from tailrace.toolchain import ArchiveNotWrittenError, ensure_engine, ensure_jars, ensure_java
 from tailrace.toolchain.filelock import LockTimeoutError, exclusive
 
@@ -41,11 +42,13 @@ def run_chaos(spec: str, records: Records, options: ChaosOptions, screen: ChaosS
 
     Every recovery is saved at once: the same command continues an interrupted run.
     """
+    folder, environment = folder.absolute(), dict(os.environ)
+    _prepare(screen)
     pipeline = load_pipeline(spec)
+    end_session()  # a file with Python functions starts Spark, which also sets variables
     source, outputs = topics_of(pipeline, options)
     with _locked(folder):
         journal = _open_journal(folder, options.fingerprint(spec, str(records)), screen)
-        _prepare(screen)
         with ExitStack() as stack:
             screen.say("Starting a temporary Kafka broker ...")
             broker = stack.enter_context(RestartableBroker(folder / "broker", screen.say))
@@ -57,8 +60,8 @@ def run_chaos(spec: str, records: Records, options: ChaosOptions, screen: ChaosS
                 stack.enter_context(disk)
             receiver = stack.enter_context(Receiver(client, _ends(client, outputs)))
             screen.say(f"Starting {pipeline.name} ...")
-            under_test = SupervisedPipeline(settings, folder / "logs", disk.enter if disk is not None else ())
-            stack.enter_context(under_test)
+            enter = disk.enter if disk is not None else ()
+            under_test = stack.enter_context(SupervisedPipeline(settings, folder / "logs", enter, environment))
             flow = Flow(records, options.rate, first_number=_count(client, source))
             course = Course(options, client, source, flow, under_test, broker, disk, receiver, journal, screen)
             if not settings.finish.exists():
@@ -164,7 +167,7 @@ def _settings(
         source,
         outputs,
         broker.bootstrap_servers,
-        str(folder.absolute()),
+        str(folder),
         options.mode,
         options.master,
         options.checkpoint_every,

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -43,19 +43,23 @@ class _Start:
 class SupervisedPipeline:
     """A pipeline that is started again whenever it ends."""
 
-    def __init__(self, settings: Settings, logs: Path, enter: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, logs: Path, enter: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         """Start it.
 
         Args:
             settings: What it runs.
             logs: The folder for the output of each start.
             enter: The beginning of its command line, if it runs on a small disk.
+            env: Its environment; that of this program by default.
         """
         self.settings = settings
         self.tolerates_failures = False
         """Whether a fault lasts during which starts fail."""
         self._logs = logs
         self._enter = list(enter)
+        self._env = dict(os.environ if env is None else env)
         self._failed_starts = 0
         self._start_at: float | None = None
         """When to start it again, if it has ended."""
@@ -84,7 +88,7 @@ class SupervisedPipeline:
             if self._current.process.poll() is None or self.event("compared") is not None:
                 return
             ran = self._current.event("running") is not None
-            self._failed_starts = 0 if ran else self._failed_starts + 1
+            self._failed_starts = 0 if ran or self.tolerates_failures else self._failed_starts + 1
             self._require_hope()
             self._start_at = time.monotonic() + (0.0 if ran else _PAUSE_S)
         if time.monotonic() >= self._start_at:
@@ -95,16 +99,14 @@ class SupervisedPipeline:
     def driver(self) -> psutil.Process | None:
         """Return its Python driver."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return next(iter(psutil.Process(self._current.process.pid).children()), None)
+            return next(iter(_children(psutil.Process(self._current.process.pid))), None)
         return None
 
     def jvm(self) -> psutil.Process | None:
         """Return its driver's JVM."""
         driver = self.driver()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if driver is not None:
-                return next((each for each in driver.children() if each.name().startswith("java")), None)
-        return None
+        children = _children(driver) if driver is not None else []
+        return next((each for each in children if _name(each).startswith("java")), None)
 
     def executors(self) -> list[psutil.Process]:
         """Return its executors on this machine, if it runs on a cluster."""
@@ -118,13 +120,17 @@ class SupervisedPipeline:
 
     def workers(self) -> list[psutil.Process]:
         """Return its Python workers: the children of the daemons that Spark starts."""
-        jvm, found = self.jvm(), []
-        for parent in [*([jvm] if jvm is not None else []), *self.executors()]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for child in parent.children():
-                    if any(_DAEMON in word for word in child.cmdline()):
-                        found += child.children()
-        return found
+        jvm = self.jvm()
+        parents = [*([jvm] if jvm is not None else []), *self.executors()]
+        daemons = [child for parent in parents for child in _children(parent) if _is_daemon(child)]
+        return [worker for daemon in daemons for worker in _children(daemon)]
+
+    def has_ended_start(self, number: int) -> bool:
+        """Return whether a start has ended with all processes that were noted during it.
+
+        The JVM of a driver that was killed may process records for a moment.
+        """
+        return self.starts > number and not any(_is_alive(each) for each in self._left)
 
     def note_processes(self) -> None:
         """Remember its processes, so that none of them is left in the end."""
@@ -183,15 +189,40 @@ class SupervisedPipeline:
                 [*self._enter, *self.settings.command(events)],
                 output=output,
                 grace_s=_GRACE_S,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**self._env, "PYTHONUNBUFFERED": "1"},
             )
         return _Start(number, process, log, events)
 
     def _require_hope(self) -> None:
-        if self._current.number == 1 and self._failed_starts:
+        if self._failed_starts and self._current.number == 1:
             raise self.failure("the pipeline did not start")
-        if self._failed_starts >= _MOST_FAILED_STARTS and not self.tolerates_failures:
+        if self._failed_starts >= _MOST_FAILED_STARTS:
             raise self.failure(f"the pipeline ended {self._failed_starts} times during its start")
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return list(process.children())
+    return []
+
+
+def _name(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return str(process.name())
+    return ""
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    """Return whether a process is the parent of Spark's Python workers."""
+    with contextlib.suppress(psutil.NoSuchProcess):  # also one that has ended, whose parent has not noticed
+        return any(_DAEMON in word for word in process.cmdline())
+    return False
 
 
 def _in_order(logs: Path, kind: str) -> list[Path]:
