@@ -62,7 +62,7 @@ bench-start: $(READY)  ## time from `tailrace run` to the first output, and of t
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 
-bench-idle: $(READY)  ## processor time of an idle query with 2 and with 24 partitions; two minutes
+bench-idle: $(READY)  ## CPU time of an idle query with 2 and with 24 partitions; two minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/idle_cpu.py
 
@@ -76,7 +76,7 @@ soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query
 	@TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py \
 		tests/e2e/test_once.py
 
-docs: $(READY)  ## write the generated reference pages anew
+docs: $(READY)  ## regenerate the reference pages
 	@$(BIN)/python -m docs.generate
 
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -1,4 +1,4 @@
-"""Measure the processor time of an idle real-time query: no record arrives, with 2 and with 24 partitions.
+"""Measure the CPU time of an idle real-time query: no record arrives, with 2 and with 24 partitions.
 
 For each number of partitions it starts a broker and a query of their own, waits, and measures the JVMs of both.
 To compare two versions of Tailrace, run it once with each of them in PYTHONPATH.
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _measure(partitions: int, settle_s: float, seconds: float) -> None:
-    """Print the processor time of one idle query, in percent of a core."""
+    """Print the CPU time of one idle query, in percent of a core."""
     import tailrace as tr
 
     with temporary_broker(lambda _: None) as broker, tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Measure partitions that share tasks: records beside a backlog, and partitions without any record.
 
 Part one reads 24 partitions with 4 tasks. A million records become visible in one partition at once, and the latency of
-records in the other partitions is taken until the million is read. Part two takes the processor time of 100 partitions
+records in the other partitions is taken until the million is read. Part two takes the CPU time of 100 partitions
 without records on 4 tasks. What shared tasks cost under an ordinary load: `tailrace bench study shared-tasks`.
 Writes `benchmarks/results/shared-tasks.json`.
 """
@@ -187,7 +187,7 @@ class Others:
 
 
 def idle(client: ClientConfig, folder: Path, broker_pid: int) -> dict[str, Any]:
-    """Return the processor time of partitions without records, in milliseconds per second."""
+    """Return the CPU time of partitions without records, in milliseconds per second."""
     with query(client, folder, IDLE_PARTITIONS) as (_running, _, _):
         time.sleep(WARMUP_S)
         brokers = tree(broker_pid)
@@ -210,7 +210,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def cpu_s(processes: list[psutil.Process]) -> float:
-    """Return the processor time of processes."""
+    """Return the CPU time of processes."""
     times = [each.cpu_times() for each in processes if each.is_running()]
     return float(sum(each.user + each.system for each in times))
 

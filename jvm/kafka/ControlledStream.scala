@@ -8,7 +8,9 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, PartitionOffset, ReadLimit, ReportsSourceMetrics, SupportsRealTimeMode, SupportsTriggerAvailableNow}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.runtime.SerializedOffset
 import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaMicroBatchStream, KafkaSourceOffset, KafkaSourcePartitionOffset}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
  * The connector's stream, whose batches can end on request.
@@ -17,11 +19,17 @@ import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaMicroBatchS
  * [[RealTimeReader]]: the connector's own reader waits for records until the batch's time is up, whatever happens.
  *
  * @param control the control of the query's run; None if the stream is only planned
+ * @param options the options of the source
  * @param bounded whether a real-time query reads only what is in the topics when it starts
  * @param tasks the most tasks of a real-time query that read the stream, which share its partitions; 0 for one task per
  *   partition, as far as there are slots
  */
-class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl], bounded: Boolean, tasks: Int)
+class ControlledStream(
+    inner: ControlledStream.Kafka,
+    control: Option[RunControl],
+    options: CaseInsensitiveStringMap,
+    bounded: Boolean,
+    tasks: Int)
     extends MicroBatchStream
     with SupportsRealTimeMode
     with SupportsTriggerAvailableNow
@@ -34,7 +42,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   /** The number of tasks in the first batch, for which there are slots. */
   private var tasksAtStart = 0
 
-  /** The ends that Spark was told last, and reports. */
+  /** The ends that were last returned to Spark, and that its progress reports. */
   private var reported: Offset = _
 
   /** The number of this source in the query. */
@@ -49,19 +57,73 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
     inner.prepareForRealTimeMode()
   }
 
+  private val failOnDataLoss = SourceControl.failsOnDataLoss(options)
+
+  /** Whether the topics are still those of the checkpoint; None if the stream is only planned. */
+  private val identity = control.map { run =>
+    new TopicIdentity(run, source, new TopicIds(options), options.containsKey("assign"), failOnDataLoss)
+  }
+
+  /** Whether this run has asked for the end of a batch, which otherwise an earlier run has begun. */
+  private var hasAsked = false
+
+  /** Where partitions continue whose log has become shorter. */
+  private var shortened: Map[TopicPartition, Long] = Map.empty
+
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     control.foreach(_.stopBetweenBatches())
-    val ends = latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
-    if (isRealTime && bounded && bound.isEmpty) {
-      bound = Some(Option(ends).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty))
+    hasAsked = true
+    val saved = offsetsOf(start)
+    var from = identity.map(_.startOf(saved)).getOrElse(saved)
+    var ends = endsAfter(from, saved, limit)
+    if (identity.isDefined && behind(from, ends).nonEmpty) {
+      identity.foreach(_.doubt())
+      from = identity.map(_.startOf(saved)).getOrElse(saved)
+      ends = endsAfter(from, saved, limit)
     }
-    reported = ends
-    ends
+    shortened = if (identity.isDefined) behind(from, ends) else Map.empty
+    shortened.headOption.foreach { case (partition, end) => noteShorter(partition, from(partition), end) }
+    if (isRealTime && bounded && (bound.isEmpty || from != saved)) bound = Some(offsetsOf(ends))
+    reported = if (ends != null && from != saved && ends.json == start.json) different(ends) else ends
+    reported
+  }
+
+  private def endsAfter(from: Map[TopicPartition, Long], saved: Map[TopicPartition, Long], limit: ReadLimit): Offset = {
+    val start = KafkaSourceOffset(from)
+    if (from != saved) latest.foreach(_.forget())
+    latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
+  }
+
+  /** The ends of the partitions whose log ends before a position. */
+  private def behind(from: Map[TopicPartition, Long], ends: Offset): Map[TopicPartition, Long] =
+    offsetsOf(ends).filter { case (partition, end) => from.get(partition).exists(_ > end) }
+
+  private def noteShorter(partition: TopicPartition, position: Long, end: Long): Unit = {
+    val lost = RecordsLost.shorter(partition, position, end)
+    if (failOnDataLoss) throw new RecordsLostException(lost)
+    control.foreach(_.note(lost.json(accepted = true)))
+  }
+
+  /** The same offsets in another text: Spark plans no micro-batch if they equal those of the last one. */
+  private def different(ends: Offset): Offset = SerializedOffset(ends.json + " ")
+
+  private def offsetsOf(offset: Offset): Map[TopicPartition, Long] =
+    Option(offset).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty)
+
+  /** Find out before the next batch whether the topics are still the same. */
+  private[tailrace] def doubt(): Unit = identity.foreach(_.doubt())
+
+  /** Where a batch starts that is being planned. */
+  private def startOfBatch(start: Offset, end: Option[Offset]): Offset = {
+    val batch = control.map(_.planning()).getOrElse(0L)
+    val ofEarlierRun = if (hasAsked) None else end.map(offsetsOf)
+    val from = identity.map(_.plan(offsetsOf(start), batch, ofEarlierRun)).getOrElse(offsetsOf(start))
+    KafkaSourceOffset(if (isRealTime) from ++ shortened else from)
   }
 
   /** Plan a batch in real time. */
   override def planInputPartitions(start: Offset): Array[InputPartition] = {
-    val partitions = inner.planInputPartitions(start).map {
+    val partitions = inner.planInputPartitions(startOfBatch(start, None)).map {
       case partition: KafkaBatchInputPartition => partition
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
@@ -72,7 +134,7 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
 
   /** Plan a micro-batch. */
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
-    val partitions = inner.planInputPartitions(start, end)
+    val partitions = inner.planInputPartitions(startOfBatch(start, Some(end)), end)
     control.foreach(_.plannedRanges(source, partitions.toSeq.collect { case each: KafkaBatchInputPartition => each.offsetRange }))
     partitions
   }
@@ -123,10 +185,10 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   override def metrics(consumed: ju.Optional[Offset]): ju.Map[String, String] =
     if (control.exists(_.isStopping)) ju.Collections.emptyMap()
     else {
-      val read = Option(consumed.orElse(null)).map(KafkaSourceOffset(_).partitionToOffsets)
-      read.flatMap(to => latest.flatMap(_.recent(to))) match {
+      val read = Option(consumed.orElse(null)).map(KafkaSourceOffset(_))
+      read.flatMap(to => latest.flatMap(_.recent(to.partitionToOffsets))) match {
         case ends: Some[_] => KafkaMicroBatchStream.metrics(consumed, ends)
-        case None => inner.metrics(consumed)
+        case None => inner.metrics(ju.Optional.ofNullable(read.orNull))
       }
     }
 
@@ -137,7 +199,10 @@ class ControlledStream(inner: ControlledStream.Kafka, control: Option[RunControl
   override def initialOffset(): Offset = inner.initialOffset()
   override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
   override def commit(end: Offset): Unit = inner.commit(end)
-  override def stop(): Unit = latest.fold(inner.stop())(_.close(() => inner.stop()))
+  override def stop(): Unit = {
+    identity.foreach(_.close())
+    latest.fold(inner.stop())(_.close(() => inner.stop()))
+  }
   override def toString: String = inner.toString
 }
 

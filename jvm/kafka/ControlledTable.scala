@@ -27,12 +27,12 @@ case class ControlledTable(inner: Table with SupportsRead, bounded: Boolean, tas
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val scan = inner.newScanBuilder(options)
-    () => new ControlledScan(scan.build(), bounded, tasks)
+    () => new ControlledScan(scan.build(), options, bounded, tasks)
   }
 }
 
 /** The connector's scan, except that its micro-batch stream is controlled. */
-class ControlledScan(inner: Scan, bounded: Boolean, tasks: Int) extends Scan {
+class ControlledScan(inner: Scan, options: CaseInsensitiveStringMap, bounded: Boolean, tasks: Int) extends Scan {
   override def readSchema(): StructType = inner.readSchema()
   override def description(): String = inner.description()
   override def columnarSupportMode(): Scan.ColumnarSupportMode = inner.columnarSupportMode()
@@ -43,7 +43,7 @@ class ControlledScan(inner: Scan, bounded: Boolean, tasks: Int) extends Scan {
 
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
     inner.toMicroBatchStream(checkpoint) match {
-      case kafka: ControlledStream.Kafka => new ControlledStream(kafka, RunControl.current(), bounded, tasks)
+      case kafka: ControlledStream.Kafka => new ControlledStream(kafka, RunControl.current(), options, bounded, tasks)
       case other => throw new IllegalStateException(s"not a stream of the Kafka connector: ${other.getClass.getName}")
     }
 }

@@ -35,6 +35,9 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   /** The ends of all partitions that the source has, as far as they are known. */
   def known: Map[TopicPartition, Long] = answer.map(_.ends).getOrElse(Map.empty)
 
+  /** Ask again before the next batch: the topics are not those that the last question was about. */
+  def forget(): Unit = answer = None
+
   /** How long no broker has answered; little more than the time between two questions, if all is well. */
   def unansweredMs: Long = if (answeredNs == 0L) 0L else (System.nanoTime() - answeredNs) / 1000000L
 

@@ -163,8 +163,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
     } catch {
       case lost: OffsetOutOfRangeException =>
         outOfRange += 1
-        if (task.failOnDataLoss) throw lost
-        skipLost(lost)
+        lost.partitions().forEach(partition => skipLost(partition))
     }
     isHealthy = true
   }
@@ -230,22 +229,26 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   }
 
   /**
-   * Continue without the records that are gone, as `failOnDataLoss=false` asks for: at the first one that is left, or at the
-   * end of a log that has become shorter. Never go back: that would repeat a whole topic.
+   * Continue at the first record that is left, as `failOnDataLoss=false` asks for.
+   *
+   * If the log ends before the position, the topic may be another one by now, which the driver finds out. The partition is
+   * not read until it has planned the next batch.
    */
-  private def skipLost(lost: OffsetOutOfRangeException): Unit = {
-    val firsts = consumer.beginningOffsets(lost.partitions())
-    val ends = consumer.endOffsets(lost.partitions())
-    lost.partitions().forEach { topicPartition =>
-      val partition = partitions.indexOf(topicPartition)
-      val (first, end) = (firsts.get(topicPartition).longValue, ends.get(topicPartition).longValue)
-      val position = nextOffsets(partition)
-      logWarning(
-        if (first > position) s"Records of $topicPartition from offset $position to $first are lost"
-        else s"$topicPartition ends at offset $end, before the position $position: what was written meanwhile is lost")
-      losses += 1
-      nextOffsets(partition) = if (first > position) first else end
-      consumer.seek(topicPartition, nextOffsets(partition))
+  private def skipLost(topicPartition: TopicPartition): Unit = {
+    val partition = partitions.indexOf(topicPartition)
+    val position = nextOffsets(partition)
+    val first = consumer.beginningOffsets(ju.List.of(topicPartition)).get(topicPartition).longValue
+    losses += 1
+    if (first > position) {
+      val lost = RecordsLost.deleted(topicPartition, position, first)
+      if (task.failOnDataLoss) throw new RecordsLostException(lost)
+      logWarning(lost.message)
+      nextOffsets(partition) = first
+      consumer.seek(topicPartition, first)
+    } else {
+      paused.add(topicPartition)
+      consumer.pause(ju.List.of(topicPartition))
+      RunChannel.offsetGone(OffsetGone(run, batch))
     }
   }
 

@@ -61,6 +61,9 @@ private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: S
 
 /** What the readers of a batch in one process have read. */
 private[tailrace] case class ReadersReport(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
+
+/** A reader stands at an offset that does not exist any more. */
+private[tailrace] case class OffsetGone(run: String, batch: Long) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
 /**
@@ -118,6 +121,10 @@ private[tailrace] object RunChannel extends Logging {
     if (isDriver) RunControl.find(closed.run).foreach(_.readerClosed(closed))
     else asExecutor(())(_.driver.send(Wire.encode(closed)))
 
+  def offsetGone(gone: OffsetGone): Unit =
+    if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone.batch))
+    else asExecutor(())(_.driver.send(Wire.encode(gone)))
+
   /** Let the readers on an executor end a batch. */
   def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
@@ -149,6 +156,7 @@ private[tailrace] object RunChannel extends Logging {
       Wire.decode[Report](bytes) match {
         case closed: ReaderClosed => RunControl.find(closed.run).foreach(_.readerClosed(closed))
         case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report))
+        case gone: OffsetGone => RunControl.find(gone.run).foreach(_.doubt(gone.batch))
       }
     }
 

@@ -1,13 +1,15 @@
 package org.apache.spark.sql.kafka010.tailrace
 
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, ConcurrentLinkedQueue}
 import java.util.concurrent.atomic.AtomicReference
 
 import scala.collection.mutable
 
 import org.apache.hadoop.fs.Path
 import org.apache.kafka.common.TopicPartition
+import org.json4s.JsonAST.{JArray, JObject}
+import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
@@ -56,6 +58,15 @@ final class RunControl private (execution: StreamExecution) {
       case Some(batch) => end(batch)
       case None => isEndPending = true
     }
+  }
+
+  /** End the open real-time batch, if there is one. */
+  private[tailrace] def endOpenBatch(): Unit = synchronized(open.foreach(end))
+
+  /** End the open batch, because a reader's offset does not exist any more, and find out why before the next one. */
+  private[tailrace] def doubt(batch: Long): Unit = synchronized {
+    streams.foreach(_.doubt())
+    open.filter(_ == batch).foreach(end)
   }
 
   /** The last batch that was ended on request; -1 while the request waits for the next batch. */
@@ -107,6 +118,27 @@ final class RunControl private (execution: StreamExecution) {
 
   private lazy val files = CheckpointFileManager.create(
     new Path(execution.resolvedCheckpointRoot), execution.sparkSession.sessionState.newHadoopConf())
+
+  /** The ids of the query's topics. */
+  private[tailrace] lazy val topicRecord = new TopicRecord(execution.sparkSession, execution.resolvedCheckpointRoot)
+
+  /** What a user should know of the topics, and has not been told yet. */
+  private val untold = new ConcurrentLinkedQueue[JObject]()
+
+  private[tailrace] def note(notice: JObject): Unit = untold.add(notice)
+
+  /** Return what a user should know of the topics, once, as JSON. */
+  def notices: String = compact(render(JArray(Iterator.continually(untold.poll()).takeWhile(_ != null).toList)))
+
+  /** The batch that was planned last in this run, by any source. */
+  @volatile private[tailrace] var lastPlanned: Option[Long] = None
+
+  /** The batch that is being planned. */
+  private[tailrace] def planning(): Long = {
+    val batch = currentBatch.getOrElse(0L)
+    lastPlanned = Some(batch)
+    batch
+  }
 
   /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
   def pauseMs(batch: Long): Double = synchronized {

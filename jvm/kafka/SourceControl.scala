@@ -1,5 +1,7 @@
 package org.apache.spark.sql.kafka010.tailrace
 
+import java.{util => ju}
+
 import scala.util.control.NonFatal
 
 import org.apache.spark.SPARK_VERSION
@@ -9,10 +11,12 @@ import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.connector.catalog.{SupportsRead, Table}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.kafka010.KafkaSourceProvider
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** The one place where the controlled source enters a query. */
 object SourceControl {
   private val KafkaTable = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
+  private val FailOnDataLoss = "failOnDataLoss"
   private val SparkVersions = Seq("4.3.")
   private val ConnectorVersions = Seq("4.2.", "4.3.")
 
@@ -20,16 +24,34 @@ object SourceControl {
    * Return the same rows, read by streams whose batches can end on request.
    *
    * @param tasks the most tasks that read each source; 0 for one task per partition
+   * @param failOnDataLoss the value of the option `failOnDataLoss` for every source; null to leave it to the source
    */
-  def control(frame: DataFrame, bounded: Boolean, tasks: Int): DataFrame = {
+  def control(frame: DataFrame, bounded: Boolean, tasks: Int, failOnDataLoss: String): DataFrame = {
     val rows = frame.asInstanceOf[Dataset[_]]
     Dataset.ofRows(
       rows.sparkSession,
       rows.queryExecution.analyzed.transform {
         case relation @ StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) =>
-          relation.copy(table = ControlledTable(table, bounded, tasks))
+          val options = Option(failOnDataLoss).fold(relation.extraOptions)(withOption(relation.extraOptions, FailOnDataLoss, _))
+          relation.copy(table = ControlledTable(table, bounded, tasks), extraOptions = options)
       })
   }
+
+  private def withOption(options: CaseInsensitiveStringMap, key: String, value: String): CaseInsensitiveStringMap = {
+    val all = new ju.HashMap[String, String](options.asCaseSensitiveMap())
+    all.keySet.removeIf(_.equalsIgnoreCase(key))
+    all.put(key, value)
+    new CaseInsensitiveStringMap(all)
+  }
+
+  /** The Kafka sources of a query with their options, in the order of their offsets in the checkpoint. */
+  private[tailrace] def sources(frame: DataFrame): Seq[CaseInsensitiveStringMap] =
+    frame.asInstanceOf[Dataset[_]].queryExecution.analyzed.collect {
+      case relation @ StreamingRelationV2(_, _, _: SupportsRead, _, _, _, _, _, _) => relation
+    }.distinct.map(_.extraOptions)
+
+  private[tailrace] def failsOnDataLoss(options: CaseInsensitiveStringMap): Boolean =
+    options.getBoolean(FailOnDataLoss, true)
 
   /** How many of a query's sources would be controlled. */
   def controllable(frame: DataFrame): Int =

@@ -1,4 +1,4 @@
-"""Real-time PySpark on Kafka: the same DataFrame code, one switch, checked before it starts, measured while it runs.
+"""Real-time PySpark on Kafka: run a DataFrame function in real time or in micro-batches, check it and measure it.
 
 Importing this starts nothing and imports no Spark; what needs Spark is imported when it is first used.
 """

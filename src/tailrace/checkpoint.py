@@ -1,8 +1,9 @@
 """Read a checkpoint folder, lock it, and record its owner.
 
-Spark's own files are read, never written; only what a run left half-written is cleared away. Two files of Tailrace's
-lie beside them: one names the query that the checkpoint belongs to, the other is locked for as long as a process runs
-on it.
+Spark's own files are read, never written; only incomplete files of an interrupted run are removed, and state without
+a checkpoint is moved to ``state.abandoned``. Tailrace's files are ``tailrace.json`` with the owner, ``.tailrace.lock``,
+which a running process locks, ``tailrace-python.json`` with the costs of the Python functions, and
+``tailrace-topics`` with the ids of the topics, which the engine writes.
 """
 
 import contextlib
@@ -191,9 +192,9 @@ class Checkpoint:
         if self.path is None:
             return
         file = self.path / "tailrace.json"
-        half_written = file.with_suffix(".new")
-        half_written.write_text(json.dumps(asdict(owner)))
-        half_written.replace(file)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(json.dumps(asdict(owner)))
+        temporary.replace(file)
 
     def _clear_unfinished(self) -> None:
         """Remove what an interrupted run left behind.
@@ -205,8 +206,8 @@ class Checkpoint:
         if self.path is None:
             return
         for log in ("offsets", "commits"):
-            for half_written in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
-                half_written.unlink(missing_ok=True)
+            for incomplete in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
+                incomplete.unlink(missing_ok=True)
         state = self.path / "state"
         if state.exists() and not self._batch_numbers("offsets") and not self._batch_numbers("commits"):
             abandoned = self.path / "state.abandoned"

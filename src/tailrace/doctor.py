@@ -5,9 +5,9 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from tailrace.errors import TailraceError, counted
+from tailrace.errors import REINSTALL, TailraceError, counted
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.kafka.broker import broker_archive, write_broker_archive
 from tailrace.kafka.client import client_config
@@ -39,12 +39,12 @@ class Finding:
     ok: bool
     needed: bool
     """Whether Tailrace cannot run without it."""
-    found: str
+    detail: str
     fix: str = ""
 
     def as_json(self) -> dict[str, str | bool]:
         """Return the finding for ``--json``."""
-        return asdict(self)
+        return {"name": self.name, "ok": self.ok, "needed": self.needed, "found": self.detail, "fix": self.fix}
 
 
 def examine(bootstrap_servers: str | None) -> list[Finding]:
@@ -67,47 +67,47 @@ def repair(announce: Callable[[str], None], progress: Progress) -> None:
 
 def _python() -> Finding:
     version = platform.python_version()
-    return Finding("Python", sys.version_info >= (3, 11), needed=True, found=f"{version}, {sys.executable}")
+    return Finding("Python", sys.version_info >= (3, 11), needed=True, detail=f"{version}, {sys.executable}")
 
 
 def _pyspark() -> Finding:
     try:
         check_pyspark()
     except TailraceError as wrong:
-        return Finding("PySpark", ok=False, needed=True, found=wrong.what, fix=wrong.fix)
+        return Finding("PySpark", ok=False, needed=True, detail=wrong.what, fix=wrong.fix)
     home = os.environ.get("SPARK_HOME")
     if home:
         return Finding(
             "PySpark",
             ok=True,
             needed=True,
-            found=f"{pyspark_version()}, run from SPARK_HOME={home}",
+            detail=f"{pyspark_version()}, run from SPARK_HOME={home}",
             fix="unset SPARK_HOME to run the Spark inside the PySpark package",
         )
-    return Finding("PySpark", ok=True, needed=True, found=pyspark_version())
+    return Finding("PySpark", ok=True, needed=True, detail=pyspark_version())
 
 
 def _java() -> Finding:
     try:
         java = find_java()
     except TailraceError as wrong:
-        return Finding("Java", ok=False, needed=True, found=wrong.what, fix=wrong.fix)
+        return Finding("Java", ok=False, needed=True, detail=wrong.what, fix=wrong.fix)
     if java is None:
         return Finding(
             "Java",
             ok=False,
             needed=True,
-            found="no Java 17, 21 or 25",
+            detail="no Java 17, 21 or 25",
             fix="download one, without root: tailrace doctor --fix",
         )
-    return Finding("Java", ok=True, needed=True, found=f"{java.version}, {java.home} ({java.origin})")
+    return Finding("Java", ok=True, needed=True, detail=f"{java.version}, {java.home} ({java.origin})")
 
 
 def _jars() -> list[Finding]:
     try:
         states = jar_status()
     except TailraceError as wrong:
-        return [Finding("Jars", ok=False, needed=True, found=wrong.what, fix=wrong.fix)]
+        return [Finding("Jars", ok=False, needed=True, detail=wrong.what, fix=wrong.fix)]
     return [
         _jar_set("Connector", "connector", "spark-sql-kafka-0-10_2.13", states),
         _jar_set("Broker jars", "broker", "kafka_2.13", states),
@@ -121,12 +121,12 @@ def _jar_set(title: str, set_name: str, main_artifact: str, states: list[JarStat
     if bad:
         first = f"{bad[0].jar.coordinate} is {bad[0].state}"
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return Finding(title, ok=False, needed=True, found=first + more, fix="tailrace doctor --fix")
+        return Finding(title, ok=False, needed=True, detail=first + more, fix="tailrace doctor --fix")
     return Finding(
         title,
         ok=True,
         needed=True,
-        found=f"{len(jars)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
+        detail=f"{len(jars)} jars in {cache_dir() / 'jars'}: {main.artifact} {main.version}",
     )
 
 
@@ -137,7 +137,7 @@ def _engine() -> Finding:
             "Engine",
             ok=False,
             needed=True,
-            found=f"not built from the sources in {engine.sources}",
+            detail=f"not built from the sources in {engine.sources}",
             fix="build it: tailrace doctor --fix; the next run also builds it",
         )
     if not engine.jar.is_file():
@@ -145,10 +145,10 @@ def _engine() -> Finding:
             "Engine",
             ok=False,
             needed=True,
-            found=f"{engine.jar} is missing",
-            fix="reinstall Tailrace: pip install --force-reinstall --no-deps tailrace",
+            detail=f"{engine.jar} is missing",
+            fix=REINSTALL,
         )
-    return Finding("Engine", ok=True, needed=True, found=f"{VERSION}, {engine.jar}")
+    return Finding("Engine", ok=True, needed=True, detail=f"{VERSION}, {engine.jar}")
 
 
 def _archives() -> list[Finding]:
@@ -162,7 +162,7 @@ def _archives() -> list[Finding]:
         spark = _archive("Spark classes", spark_archive(java, jar_paths("connector")))
         if spark.ok and not uses_archive():
             why = "archived but not used, so starts are slower: a setting such as spark.jars changes the class path"
-            spark = Finding(spark.name, ok=False, needed=False, found=why)
+            spark = Finding(spark.name, ok=False, needed=False, detail=why)
         return [spark, _archive("Kafka classes", broker_archive(java))]
     except TailraceError:
         return []  # the check of the jars reports it
@@ -170,14 +170,14 @@ def _archives() -> list[Finding]:
 
 def _archive(title: str, archive: ClassArchive) -> Finding:
     if archive.refusal:
-        return Finding(title, ok=False, needed=False, found=f"not archived, so starts are slower: {archive.refusal}")
+        return Finding(title, ok=False, needed=False, detail=f"not archived, so starts are slower: {archive.refusal}")
     if archive.is_written:
-        return Finding(title, ok=True, needed=False, found=f"archived for fast starts, {archive.path}")
+        return Finding(title, ok=True, needed=False, detail=f"archived for fast starts, {archive.path}")
     return Finding(
         title,
         ok=False,
         needed=False,
-        found="not archived yet, so starts are slower",
+        detail="not archived yet, so starts are slower",
         fix="archive them: tailrace doctor --fix; the next run also archives them",
     )
 
@@ -188,7 +188,7 @@ def _cores() -> Finding:
         "Cores",
         ok=cores >= 2,
         needed=False,
-        found=str(cores),
+        detail=str(cores),
         fix="" if cores >= 2 else "real time also runs on one core, but with higher tail latency",
     )
 
@@ -199,5 +199,5 @@ def _broker(bootstrap_servers: str | None) -> Finding:
         config = client_config(servers, {})
         topics = list_topics(config) if config is not None else {}
     except TailraceError as wrong:
-        return Finding("Kafka", ok=False, needed=bootstrap_servers is not None, found=wrong.what, fix=wrong.fix)
-    return Finding("Kafka", ok=True, needed=False, found=f"{servers}, {counted(len(topics), 'topic')}")
+        return Finding("Kafka", ok=False, needed=bootstrap_servers is not None, detail=wrong.what, fix=wrong.fix)
+    return Finding("Kafka", ok=True, needed=False, detail=f"{servers}, {counted(len(topics), 'topic')}")

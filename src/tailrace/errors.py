@@ -29,7 +29,7 @@ stable for log searches. Its wording may change at any time.
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
-    + PartitionsStarved     + RecoveryFailed
+    + PartitionsStarved     + DataLost            + RecoveryFailed
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -46,7 +46,7 @@ class TailraceError(Exception):
     code: str = "TAILRACE_ERROR"
     """The code of the class; if a check refuses a query, the code of its finding."""
     exit_code: ClassVar[int] = 1
-    """1: the pipeline was refused or failed. 2: the command is invalid or its environment is incomplete."""
+    """1: the pipeline was refused or failed. 2: the command is invalid, or what it needs is missing or refused."""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "", detail: str = "") -> None:
         super().__init__(what)
@@ -62,6 +62,10 @@ class TailraceError(Exception):
         if self.fix:
             lines.append(f"fix: {self.fix}")
         return "\n".join(lines)
+
+
+REINSTALL = "reinstall Tailrace: pip install --force-reinstall --no-deps tailrace"
+"""The fix if the installation is incomplete."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -156,7 +160,7 @@ class AuthenticationFailed(KafkaError):
 
 
 class NotAuthorized(KafkaError):
-    """The user that the pipeline logs in as lacks a right that the pipeline needs."""
+    """The pipeline's Kafka user lacks a permission (ACL) that the pipeline needs."""
 
     code = "NOT_AUTHORIZED"
 
@@ -266,7 +270,7 @@ class ColumnMissing(DefinitionError):
 
 
 class OptionRefused(DefinitionError):
-    """A source or sink option cannot be combined with the rest of the definition."""
+    """An option is invalid, or cannot be combined with the others."""
 
     code = "OPTION_REFUSED"
     exit_code = 2
@@ -286,7 +290,7 @@ class UserCodeFailed(DefinitionError):
 
 
 class SettingRefused(TailraceError):
-    """A Spark setting of the user cannot work with this query."""
+    """A Spark setting cannot work with this query, or differs from the running Spark's."""
 
     code = "SETTING_REFUSED"
     exit_code = 2
@@ -374,6 +378,12 @@ class PartitionsStarved(QueryFailed):
     """A running real-time query leaves partitions unread."""
 
     code = "PARTITIONS_STARVED"
+
+
+class DataLost(QueryFailed):
+    """Records that the query has not read are gone: their topic was deleted and created again, or it deleted them."""
+
+    code = "DATA_LOST"
 
 
 class RecoveryFailed(QueryFailed):

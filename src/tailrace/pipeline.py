@@ -72,7 +72,7 @@ class KafkaSource:
         format: ``"json"``; or ``"string"`` or ``"bytes"``, which give one column, ``value``.
         starting: Where the very first run begins: ``"latest"``, ``"earliest"``, a ``datetime`` with its time zone, or
             offsets per topic and partition (``{"payments": {"0": 17, "1": -2}}``, where -2 is the earliest and -1 the
-            latest). Later runs go on from their checkpoint.
+            latest). Later runs continue from their checkpoint.
         metadata: The name of a column to add, a struct of the record's ``topic``, ``partition``, ``offset``,
             ``timestamp``, ``key`` and ``headers``.
         event_time: The timestamp column that says when a record happened; Kafka's own timestamp by default. It goes
@@ -234,9 +234,9 @@ class Pipeline:
         sink: Where the result goes.
         malformed: What happens to a record that cannot be read: ``"dead-letter"`` writes it, unchanged, to a topic of
             its own; ``"drop"`` only counts it; ``"fail"`` ends the query.
-        python_errors: What happens where a Python function raises an exception, or no worker survives it: ``"fail"``
-            ends the query; ``"dead-letter"`` writes the record, unchanged, to the dead letters, and goes on.
-        dead_letters: The topic for dead letters; ``<name>.dead-letters`` by default. It is made if it is not there.
+        python_errors: What happens if a Python function raises an exception, or its workers die: ``"fail"`` ends the
+            query; ``"dead-letter"`` writes the unchanged record to the dead letters, and the query continues.
+        dead_letters: The topic for dead letters; ``<name>.dead-letters`` by default. It is created if it is missing.
         lineage: Whether each output record carries its origin and event time in headers ``tailrace.*``. Without,
             nobody can tell from which record an output came, or how old it is.
     """

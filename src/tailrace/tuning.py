@@ -79,7 +79,7 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.driver.host",
         "127.0.0.1",
         Scope.CONTEXT,
-        "Spark listens only on this machine, and no host name look-up can delay the start.",
+        "Spark listens only on this machine, and no DNS lookup can delay the start.",
         "none on latency",
         local_only=True,
     ),
@@ -142,7 +142,7 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-"""Soft too, but derived per query: as many as the source has partitions, or what a checkpoint pins."""
+"""Soft too, but set per query: the number in its checkpoint, or the number of source tasks."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from copies import Copy
 from shares import in_shares, read_seconds
 
 from tailrace.cluster.cluster import Cluster, temporary_cluster
@@ -65,7 +66,7 @@ class Kafka:
     """Topics of one test, and a way to fill and read them."""
 
     bootstrap_servers: str
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Kafka:
     def topic(self, name: str, partitions: int = 2) -> str:
         unique = f"{name}-{secrets.token_hex(4)}"
         create_topic(self.config, unique, partitions)
-        self.made.append(unique)
+        self.created.append(unique)
         return unique
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -126,6 +127,11 @@ def kafka(broker: Broker) -> Kafka:
 
 
 @pytest.fixture
+def copy(spark: Any, kafka: Kafka, tmp_path: Path) -> Copy:
+    return Copy(spark, kafka, tmp_path)
+
+
+@pytest.fixture
 def own_home(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A user's folders of the test's own, sharing the jars; whatever still runs there at the end is stopped."""
     (tmp_path / "cache").mkdir()
@@ -157,16 +163,16 @@ def suspended(broker: Broker) -> Iterator[None]:
 
 def marked_processes(mark: str) -> dict[int, str]:
     """The live processes that inherited a mark in their environment, with their command lines."""
-    found = {}
+    processes = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             if mark.encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+                processes[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
         except OSError:
             continue
-    return found
+    return processes
 
 
 def kill_marked(mark: str) -> None:

@@ -142,8 +142,8 @@ def chains_pandas_functions(s: Sources) -> DataFrame:
 
 @runs
 def chains_functions_of_every_kind(s: Sources) -> DataFrame:
-    made = pickled(with_arrow(series(iterated(arrow(arrow_iterated("amount"))))))
-    return s.events().select("id", made.alias("large"))
+    chained = pickled(with_arrow(series(iterated(arrow(arrow_iterated("amount"))))))
+    return s.events().select("id", chained.alias("large"))
 
 
 @runs

@@ -52,8 +52,8 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file name of a Python block."""
-        found = re.match(r"# (\w+\.py)\n", self.text)
-        return found.group(1) if found else None
+        match = re.match(r"# (\w+\.py)\n", self.text)
+        return match.group(1) if match else None
 
     @property
     def content(self) -> str:
@@ -67,13 +67,13 @@ def pages() -> list[Path]:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
-    found = [
+    parsed = [
         Block(page, text[: each.start()].count("\n") + 1, each.group(1), each.group(2))
         for each in _BLOCK.finditer(text)
     ]
     fences = len(_FENCE.findall(re.sub(r"^[ \t]+", "", text, flags=re.MULTILINE)))
-    assert fences == 2 * len(found), f"{page.name}: a fence is indented, of another kind or not closed"
-    return found
+    assert fences == 2 * len(parsed), f"{page.name}: a fence is indented, of another kind or not closed"
+    return parsed
 
 
 def is_walked(page: Path) -> bool:
@@ -115,8 +115,8 @@ class Reader:
         path = self._folder / str(block.file)
         if path.exists():
             # Compare without whitespace: ruff formats the Python in these pages differently.
-            shown, made = ("".join(text.split()) for text in (block.content, path.read_text()))
-            assert shown in made, f"{block.where}: {block.file} is another one"
+            shown, written = ("".join(text.split()) for text in (block.content, path.read_text()))
+            assert shown in written, f"{block.where}: {block.file} is another one"
         else:
             path.write_text(block.content)
 

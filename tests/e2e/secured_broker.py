@@ -67,10 +67,10 @@ class SecuredKafka(Kafka):
         right = AclBinding(*place, pattern, *who)
         admin.create_acls([right])[right].result(20)
         same = AclBindingFilter(*place, pattern, *who)
-        wait_until(lambda: admin.describe_acls(same).result(20), 20, "the broker knows the right")
+        wait_until(lambda: admin.describe_acls(same).result(20), 20, "the broker knows the permission")
 
     def revoke(self, user: str, topic: str) -> None:
-        """Take every right to a topic from a user."""
+        """Take every permission on a topic from a user."""
         admin = AdminClient(self.config)
         which = AclBindingFilter(
             ResourceType.TOPIC,
@@ -91,7 +91,7 @@ class SecuredKafka(Kafka):
         }
 
     def options_for_java(self, user: str, password: str = PASSWORD, store: str = "broker.p12") -> dict[str, str]:
-        """The same with a Java key store, which only Spark's client can read."""
+        """The same with a Java keystore, which only Spark's client can read."""
         return _login(user, password) | {
             "kafka.ssl.truststore.type": "PKCS12",
             "kafka.ssl.truststore.location": str(self.folder / store),
@@ -126,7 +126,7 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         "ssl.keystore.location": str(folder / "broker.p12"),
         "ssl.keystore.password": PASSWORD,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Whoever comes through the plain listener: the broker itself, and the tests that grant rights.
+        # Whoever comes through the plain listener: the broker itself, and the tests that grant permissions.
         "super.users": "User:ANONYMOUS",
         # Most clusters have it: asking whether a topic is there must not make it.
         "auto.create.topics.enable": "true",
@@ -147,8 +147,8 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
 def _make_certificate(folder: Path, name: str) -> None:
     """A key and a certificate that it signed itself, for Java and as PEM."""
     store = ["-storetype", "PKCS12", "-keystore", str(folder / f"{name}.p12"), "-storepass", PASSWORD, "-alias", name]
-    made = ["-genkeypair", "-keyalg", "EC", "-validity", "3650", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"]
-    _keytool([*made, *store])
+    args = ["-genkeypair", "-keyalg", "EC", "-validity", "3650", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"]
+    _keytool([*args, *store])
     _keytool(["-exportcert", "-rfc", "-file", str(folder / f"{name}.pem"), *store])
 
 

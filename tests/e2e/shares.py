@@ -4,7 +4,7 @@ pytest-xdist gives each worker a part of the list, and one that is done takes te
 every part begins with long tests, about as many seconds of them as any other part, and ends with short ones: all
 workers then end at the same time. The tests of a file stay together, because they share brokers and sessions.
 
-``seconds.json`` has what was measured. To write it anew::
+``seconds.json`` has what was measured. To measure again::
 
     make test PYTEST="--junitxml=times.xml"
     python tests/e2e/shares.py times.xml
@@ -82,14 +82,14 @@ def _sizes(tests: int, workers: int) -> list[int]:
 
 def measured(report: Path) -> dict[str, float]:
     """Return the seconds of each file, and of each test that takes long, from a report in JUnit's format."""
-    found: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for case in ET.parse(report).getroot().iter("testcase"):
         test, took = _id(case), float(case.get("time", "0"))
         if test.startswith(LONG):
             unit = _unit(test)
             alone = took > _ALONE_S and unit not in SHARING.values()
-            found[test if alone else unit] += took  # type: ignore[assignment]
-    return {unit: round(took, 1) for unit, took in sorted(found.items())}
+            seconds[test if alone else unit] += took  # type: ignore[assignment]
+    return {unit: round(took, 1) for unit, took in sorted(seconds.items())}
 
 
 def _id(case: ET.Element) -> str:

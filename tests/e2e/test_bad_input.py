@@ -33,7 +33,7 @@ def test_missing_topic_with_the_nearest_name(project: Path, kafka: Kafka) -> Non
 
 
 def test_missing_sink_topic(project: Path, kafka: Kafka) -> None:
-    (project / "bad.py").write_text(PIPELINE.format(name="cards", source=kafka.made[0], sink="nowhere"))
+    (project / "bad.py").write_text(PIPELINE.format(name="cards", source=kafka.created[0], sink="nowhere"))
     result = tailrace("run", "bad.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
     assert_told(result, "TOPIC_MISSING", 2)
     assert "topic 'nowhere' does not exist" in result.stderr
@@ -91,7 +91,7 @@ def test_checkpoint_of_another_query(project: Path, kafka: Kafka) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("nothing.py", "x = 1\n", "holds no pipeline"),
+        ("nothing.py", "x = 1\n", "defines no pipeline"),
         ("missing.py", None, "there is no file missing.py"),
         ("notes.txt", "hello\n", "there is no module 'notes.txt'"),
     ],
@@ -169,7 +169,7 @@ def test_unusable_java(tmp_path: Path) -> None:
 def test_a_checkpoint_interval_that_spark_would_refuse(project: Path) -> None:
     result = tailrace("run", "cards.py", "--checkpoint-every", "2s", cwd=project)
     assert_told(result, "DURATION_INVALID", 2)
-    assert "records never wait for a checkpoint" in result.stderr
+    assert "records are written as they arrive, not at the next checkpoint" in result.stderr
 
 
 def _home(folder: Path) -> dict[str, str]:

@@ -65,7 +65,7 @@ def run(bench: Bench, lane: Any, options: BenchOptions = OPTIONS) -> Run:
     return line
 
 
-def told(line: Run, words: str) -> bool:
+def reports(line: Run, words: str) -> bool:
     return any(words in problem for problem in line.problems)
 
 
@@ -86,19 +86,19 @@ def test_one_record_in_a_thousand_dropped(bench: Bench) -> None:
     line = run(bench, Passing("drop"), replace(OPTIONS, seconds=3))
     assert line.result.lost == 3
     assert not line.valid
-    assert told(line, "never came out")
+    assert reports(line, "never came out")
 
 
 def test_records_repeated(bench: Bench) -> None:
     line = run(bench, Passing("repeat"))
     assert line.result.duplicated == RECORDS // 1000
-    assert told(line, "came out more than once")
+    assert reports(line, "came out more than once")
 
 
 def test_wrong_results(bench: Bench) -> None:
     line = run(bench, Passing("wrong"))
     assert line.output_wrong >= RECORDS // 1000
-    assert told(line, "results are wrong")
+    assert reports(line, "results are wrong")
 
 
 def test_a_stale_topic(bench: Bench) -> None:
@@ -110,7 +110,7 @@ def test_a_stale_topic(bench: Bench) -> None:
     with Load(config, before, earlier.plan().flow, clock=clock, limit_s=8) as load:
         load.report(30)
     line = run(bench, Passing(stale=before))
-    assert told(line, "a stale topic")
+    assert reports(line, "a stale topic")
     assert not line.valid
 
 
@@ -127,7 +127,7 @@ def test_a_generator_that_falls_behind(bench: Bench, tmp_path: Path) -> None:
     known_by = ByLineage()
     cell = replace(cell, plan=replace(cell.plan, flow=flow, known_by=known_by))
     (line,) = run_cells(bench, [cell], lambda _: None)
-    assert told(line, "the load missed its plan")
+    assert reports(line, "the load missed its plan")
     assert not line.valid
 
 
@@ -165,5 +165,5 @@ class LateProbe(Probe):
 def test_a_probe_that_is_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "Probe", LateProbe)
     line = run(bench, Floor())
-    assert told(line, "the probe was late") or told(line, "the probe never caught up")
+    assert reports(line, "the probe was late") or reports(line, "the probe never caught up")
     assert not line.valid

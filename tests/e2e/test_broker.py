@@ -37,8 +37,8 @@ def test_life_of_a_broker_started_by_hand(own_home: dict[str, str]) -> None:
     other = start(own_home, "--name", "other")
     assert [each["name"] for each in status(own_home)] == ["default", "other"]
 
-    made = broker(own_home, "topic", "kept", "--partitions", "3")
-    assert made.returncode == 0, made.stderr
+    created = broker(own_home, "topic", "kept", "--partitions", "3")
+    assert created.returncode == 0, created.stderr
     assert "already exists" in broker(own_home, "topic", "kept", "--partitions", "3").stderr
     assert "[TOPIC_EXISTS]" in broker(own_home, "topic", "kept", "--partitions", "4").stderr
     assert next(each for each in status(own_home) if each["name"] == "default")["topics"] == {"kept": 3}

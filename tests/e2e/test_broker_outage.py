@@ -33,18 +33,18 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(
         malformed="drop",
     )
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name == "tailrace"]
 
     with tr.start(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c"):
         kafka.send(source, [{"id": 1}])
         kafka.receive_count(sink, 1)
-        assert told() == []
+        assert messages() == []
         with suspended(broker):
-            wait_until(lambda: len(told()) == 1, 30, "the outage is told")
-        wait_until(lambda: len(told()) == 2, 30, "its end is told")
+            wait_until(lambda: len(messages()) == 1, 30, "the outage is logged")
+        wait_until(lambda: len(messages()) == 2, 30, "its end is logged")
         kafka.send(source, [{"id": 2}])
         kafka.receive_count(sink, 2)
-    gone, back = told()
+    gone, back = messages()
     assert gone == f"query 'outage': no Kafka broker answers at {kafka.bootstrap_servers}"
     assert f"a Kafka broker answers again at {kafka.bootstrap_servers}, after" in back

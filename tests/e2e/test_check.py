@@ -65,11 +65,11 @@ def test_three_stages_are_counted_in_words_and_in_json(spark: Any, kafka: Kafka)
 
     given = pipeline(kafka, two_shuffles, partitions=8)
     report = tr.check(given, bootstrap_servers=kafka.bootstrap_servers, conf={"spark.sql.shuffle.partitions": "20"})
-    told = report.as_json()
-    assert told["slots"] == {"stages": [8, 20, 20], "required": 48, "available": engine.capacity(spark).slots}
+    data = report.as_json()
+    assert data["slots"] == {"stages": [8, 20, 20], "required": 48, "available": engine.capacity(spark).slots}
     assert "SLOTS_MISSING" in codes(report)
     assert any("8 + 20 + 20 = 48" in finding.why for finding in report.findings)
-    json.dumps(told)
+    json.dumps(data)
 
 
 def test_a_missing_topic_and_a_silent_broker_are_findings(spark: Any, kafka: Kafka) -> None:
@@ -127,17 +127,17 @@ def python_findings(kafka: Kafka, transform: Any) -> dict[str, Any]:
 
 
 def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka: Kafka) -> None:
-    found = python_findings(kafka, by_four_functions)
-    assert {each.severity for each in found.values()} == {"advice"}
+    findings = python_findings(kafka, by_four_functions)
+    assert {each.severity for each in findings.values()} == {"advice"}
     paths = {
         "doubled": "pickled rows",
         "halved": "plain columns",
         "stamped": "Arrow batches",
         "scored": "plain columns",
     }
-    assert found.keys() == paths.keys()
+    assert findings.keys() == paths.keys()
     for name, path in paths.items():
-        assert path in found[name].why
+        assert path in findings[name].why
 
 
 def test_a_python_function_is_told_with_the_users_line(spark: Any, kafka: Kafka) -> None:
@@ -218,9 +218,9 @@ def test_four_partitions_on_two_slots_are_refused_by_name_and_on_four_all_are_re
 
     refused = command("check", "four.py", "--master", "local[2]", "--json", *servers, folder=tmp_path)
     assert refused.returncode == 1, refused.stderr
-    told = json.loads(refused.stdout)
-    assert (told["ok"], told["slots"]) == (False, {"stages": [4], "required": 4, "available": 2})
-    (finding,) = [each for each in told["findings"] if each["code"] == "SLOTS_MISSING"]
+    data = json.loads(refused.stdout)
+    assert (data["ok"], data["slots"]) == (False, {"stages": [4], "required": 4, "available": 2})
+    (finding,) = [each for each in data["findings"] if each["code"] == "SLOTS_MISSING"]
     assert finding["why"].count(f"{source}-") == 2, "the two that would never be read"
     assert "--master 'local[4]'" in finding["fix"]
     assert list(tmp_path.iterdir()) == [tmp_path / "four.py"], "nothing was written"
@@ -356,8 +356,8 @@ def test_a_query_goes_on_from_its_checkpoint_whatever_its_starting_offsets_say(
     def writer() -> Any:
         read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         rows = read.option("subscribe", source).option("startingOffsets", starting).load().select("value")
-        made = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        return made.option("topic", sink).queryName("restart").outputMode("update")
+        kafka_writer = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        return kafka_writer.option("topic", sink).queryName("restart").outputMode("update")
 
     conf = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
     kafka.send(source, [{"id": 1}])

@@ -66,12 +66,12 @@ def executors_of(record: ClusterRecord) -> list[psutil.Process]:
 
 def listening(pids: list[int]) -> set[str]:
     """The addresses on which processes accept connections."""
-    found = set()
+    addresses = set()
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):  # a Python worker that has just ended
             connections = psutil.Process(pid).net_connections("inet")
-            found |= {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
-    return {address.removeprefix("::ffff:") for address in found}
+            addresses |= {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+    return {address.removeprefix("::ffff:") for address in addresses}
 
 
 def test_life_of_a_cluster_started_by_hand(own_home: dict[str, str]) -> None:

@@ -4,16 +4,13 @@ import json
 import secrets
 import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from conftest import Kafka, wait_until
-from pyspark.sql import Column, DataFrame, SparkSession
+from copies import Copy, numbers
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace import engine
@@ -21,38 +18,6 @@ from tailrace.errors import QueryRefused, TailraceError
 from tailrace.kafka.records import read_records
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-class Copy:
-    """A user's own query from Kafka topics to another one."""
-
-    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path) -> None:
-        self.spark, self.kafka, self.folder = spark, kafka, folder
-        self.name, self.sink = f"copy-{secrets.token_hex(4)}", kafka.topic("out", 1)
-
-    def read(self, **options: Any) -> DataFrame:
-        servers = {"kafka.bootstrap.servers": self.kafka.bootstrap_servers}
-        return self.spark.readStream.format("kafka").options(**servers, **options).load()
-
-    def writer(self, rows: DataFrame, value: Column | None = None) -> DataStreamWriter:
-        rows = rows if value is None else rows.select(value.alias("value"))
-        writer = rows.select("value").writeStream.format("kafka").queryName(self.name).option("topic", self.sink)
-        return writer.option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
-
-    def run_once(self, writer: DataStreamWriter, mode: str) -> Any:
-        return tr.run(writer, mode, checkpoint=self.folder / "checkpoint", once=True)
-
-    def written(self) -> list[Any]:
-        return [json.loads(record.value) for record in read_records(self.kafka.config, self.sink)]
-
-
-@pytest.fixture
-def copy(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> Copy:
-    return Copy(spark, kafka, tmp_path)
-
-
-def numbers(rows: list[Any]) -> Counter[int]:
-    return Counter(row["a"] for row in rows)
 
 
 def test_a_pattern_headers_and_a_start_by_timestamp(copy: Copy, kafka: Kafka, mode: str) -> None:

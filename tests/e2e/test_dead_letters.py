@@ -99,10 +99,10 @@ def test_every_reason(every_mode: str) -> None:
     sent = [Record(value) for values in REASONS.values() for value in values]
     output = run(pipeline(), [*sent, good(1)], every_mode)
     assert output.rows == [{"id": 1}]
-    found: dict[str, list[bytes | None]] = {}
+    values_by_reason: dict[str, list[bytes | None]] = {}
     for letter in output.dead_letters:
-        found.setdefault((letter.header("tailrace.reason") or b"").decode(), []).append(letter.value)
-    assert {reason: sorted(map(str, values)) for reason, values in found.items()} == {
+        values_by_reason.setdefault((letter.header("tailrace.reason") or b"").decode(), []).append(letter.value)
+    assert {reason: sorted(map(str, values)) for reason, values in values_by_reason.items()} == {
         reason: sorted(map(str, values)) for reason, values in REASONS.items()
     }
     assert output.malformed == {reason: len(values) for reason, values in REASONS.items()}
@@ -130,10 +130,10 @@ def test_a_part_of_a_column_may_be_null_whatever_the_schema_says_of_it(mode: str
 
 def test_fail_ends_the_query_at_the_first_one_and_names_it(every_mode: str) -> None:
     here = pipeline(malformed="fail")
-    with pytest.raises(RecordMalformed) as told:
+    with pytest.raises(RecordMalformed) as failed:
         run(here, [Record(good(0).value, partition=0), Record("{", partition=0)], every_mode)
-    assert f"record {here.name}-in-0@1 is malformed" in told.value.what
-    assert told.value.why.startswith("not_json: Unexpected end-of-input")
+    assert f"record {here.name}-in-0@1 is malformed" in failed.value.what
+    assert failed.value.why.startswith("not_json: Unexpected end-of-input")
     assert f"{here.name}.dead-letters" not in list_topics(shared_bench().config)
 
 
@@ -177,9 +177,9 @@ def test_letters_that_cannot_be_written_end_the_query_and_are_written_later(mode
     bench.send([Record(b"{" + b"x" * 2000, topic=f"{here.name}-in"), Record(good(1).value, topic=f"{here.name}-in")])
     where: dict[str, Any] = {"bootstrap_servers": bench.broker.bootstrap_servers, "checkpoint": tmp_path / "c"}
     where["conf"] = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
-    with pytest.raises(DeadLettersFailed) as told:
+    with pytest.raises(DeadLettersFailed) as failed:
         tr.run(here, mode, once=True, **where)
-    assert topic in told.value.what
+    assert topic in failed.value.what
     elsewhere = pipeline(name=here.name, source=here.source, sink=here.sink, dead_letters=f"{here.name}-more")
     summary = tr.run(elsewhere, mode, once=True, **where)
     assert summary.malformed == {"not_json": 1}
@@ -259,5 +259,5 @@ def test_none_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
     bench.send([Record(b"{%d" % number, topic=source) for number in range(50, 60)])
     done = tailrace("run", "p.py", "--mode", mode, "--once", "--conf", SHORTEST, cwd=tmp_path, env=env, timeout_s=120)
     assert done.returncode == 0, done.stderr
-    found = {letter.value for letter in bench.read(letters, {}, bench.ends([letters])[letters])}
-    assert found == {b"{%d" % number for number in range(60)}
+    values = {letter.value for letter in bench.read(letters, {}, bench.ends([letters])[letters])}
+    assert values == {b"{%d" % number for number in range(60)}

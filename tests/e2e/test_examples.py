@@ -135,8 +135,8 @@ def test_scores_are_these() -> None:
 
 def test_the_models_are_what_the_script_makes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(EXAMPLES / "train_models.py"), str(tmp_path)], check=True, timeout=120)
-    kept, made = EXAMPLES / "models", tmp_path
-    assert {path.name for path in made.iterdir()} == {path.name for path in kept.iterdir()}
+    kept, trained = EXAMPLES / "models", tmp_path
+    assert {path.name for path in trained.iterdir()} == {path.name for path in kept.iterdir()}
     rows = np.array([[20_000, 1, 12], [90_000, 3, 3], [np.nan, np.nan, np.nan]], "float32")
 
     def answers(folder: Path) -> Any:
@@ -146,4 +146,4 @@ def test_the_models_are_what_the_script_makes(tmp_path: Path) -> None:
         (chances,) = session.run(["probabilities"], {"features": rows})
         return [*parameters["coefficients"], parameters["intercept"], *booster.predict(rows), *chances[:, 1]]
 
-    assert answers(made) == pytest.approx(answers(kept), abs=1e-4)
+    assert answers(trained) == pytest.approx(answers(kept), abs=1e-4)

@@ -17,8 +17,8 @@ from tailrace.kafka.broker import temporary_broker
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    made = tailrace("init", "shop", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    created = tailrace("init", "shop", cwd=tmp_path)
+    assert created.returncode == 0, created.stderr
     return tmp_path / "shop"
 
 

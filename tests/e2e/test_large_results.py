@@ -34,7 +34,7 @@ def failure(
     """Let a pipeline copy a small record and a large one, and return how it ended."""
     source, sink = kafka.topic("in", partitions=1), f"out-{secrets.token_hex(4)}"
     create_topic(kafka.config, sink, 1, topic)
-    kafka.made.append(sink)
+    kafka.created.append(sink)
     kafka.send(source, [SMALL, LARGE])
     pipeline = copy(source, sink, producer)
     with pytest.raises(RecordTooLarge) as failed:  # from the start itself, if the record is read before it returns
@@ -44,7 +44,7 @@ def failure(
 
 def test_a_result_larger_than_the_producer_sends(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     failed = failure(kafka, tmp_path, mode, topic={}, producer={"kafka.max.request.size": str(LIMIT)})
-    source, sink = kafka.made
+    source, sink = kafka.created
     assert failed.what == f"query 'large': the result of record {source}-0@1 is too large for topic {sink!r}"
     assert re.fullmatch(r"it has 200,\d{3} bytes, and the producer's max.request.size is 100,000", failed.why)
     assert "'kafka.max.request.size': '200" in failed.fix
@@ -52,7 +52,7 @@ def test_a_result_larger_than_the_producer_sends(spark: Any, kafka: Kafka, mode:
 
 def test_a_result_larger_than_the_topic_takes(spark: Any, kafka: Kafka, mode: str, tmp_path: Path) -> None:
     failed = failure(kafka, tmp_path, mode, topic={"max.message.bytes": str(LIMIT)}, producer={})
-    source, sink = kafka.made
+    source, sink = kafka.created
     assert failed.what == f"query 'large': the result of record {source}-0@1 is too large for topic {sink!r}"
     assert re.fullmatch(r"it has 200,\d{3} bytes, and the topic's max.message.bytes is 100,000", failed.why)
     assert f"--entity-name {sink} --add-config max.message.bytes=200" in failed.fix
@@ -61,9 +61,9 @@ def test_a_result_larger_than_the_topic_takes(spark: Any, kafka: Kafka, mode: st
 def test_a_compressed_result_that_only_the_broker_can_measure(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     gzip = {"kafka.compression.type": "gzip"}
     failed = failure(kafka, tmp_path, "microbatch", topic={"max.message.bytes": str(LIMIT)}, producer=gzip)
-    assert failed.what == f"query 'large': a result is too large for topic {kafka.made[1]!r}"
+    assert failed.what == f"query 'large': a result is too large for topic {kafka.created[1]!r}"
     assert "max.message.bytes" in failed.why
-    assert f"--entity-name {kafka.made[1]} --add-config max.message.bytes=" in failed.fix
+    assert f"--entity-name {kafka.created[1]} --add-config max.message.bytes=" in failed.fix
 
 
 def test_the_largest_result_that_the_producer_sends_is_written(spark: Any) -> None:

@@ -249,7 +249,7 @@ def test_a_join_of_two_streams_has_the_origin_of_the_left_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transform", "told"),
+    ("transform", "message"),
     [
         (lambda a, _: a, "does not use its source"),
         (lambda a, b: a.union(b).union(a), "2 times"),
@@ -258,9 +258,9 @@ def test_a_join_of_two_streams_has_the_origin_of_the_left_record() -> None:
     ],
     ids=["one left out", "one used twice", "two of one name", "a reserved name"],
 )
-def test_a_function_that_cannot_be_accounted_for_is_refused(mode: str, transform: Any, told: str) -> None:
+def test_a_function_that_cannot_be_accounted_for_is_refused(mode: str, transform: Any, message: str) -> None:
     sources = [tr.KafkaSource(fresh("a"), "id long"), tr.KafkaSource(fresh("b"), "id long")]
-    with pytest.raises(DefinitionError, match=told):
+    with pytest.raises(DefinitionError, match=message):
         run(pipeline(transform, source=sources), [], mode)
 
 

@@ -73,12 +73,12 @@ def test_the_check_says_what_spark_does(case: Case, sources: Sources, kafka: Kaf
 
 
 def writer_of(case: Case, sources: Sources, kafka: Kafka, folder: Path) -> Any:
-    made = case.build(sources)
-    if isinstance(made, DataFrame):
-        rows = made if made.columns == ["value"] else made.selectExpr("to_json(struct(*)) as value")
+    query = case.build(sources)
+    if isinstance(query, DataFrame):
+        rows = query if query.columns == ["value"] else query.selectExpr("to_json(struct(*)) as value")
         writer = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", sources.servers)
-        made = writer.option("topic", kafka.topic("corpus-out", 1))
-    return made.outputMode(case.output_mode).option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.option("topic", kafka.topic("corpus-out", 1))
+    return query.outputMode(case.output_mode).option("checkpointLocation", str(folder / "checkpoint"))
 
 
 def done_by_spark(writer: Any, kafka: Kafka) -> str:

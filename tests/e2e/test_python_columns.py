@@ -69,14 +69,14 @@ def test_every_kind_of_function_takes_rows_of_every_width(
         for width in widths:
             rows = through(kind, widened(first, width))
             shapes.append(rows.select(F.lit(kind), F.lit(width), "a", greatest(rows)))
-    found = functools.reduce(DataFrame.union, shapes).collect()
+    results = functools.reduce(DataFrame.union, shapes).collect()
     expected = {(kind, width, 2 * a, max(2 * a, a + width - 1)) for kind in KINDS for width in widths for a in range(2)}
-    assert {tuple(row) for row in found} == expected
+    assert {tuple(row) for row in results} == expected
 
 
 def test_wide_rows_go_through_every_kind_in_every_mode() -> None:
     def chained(rows: DataFrame) -> DataFrame:
-        wide = functools.reduce(lambda made, kind: through(kind, made), KINDS, widened(rows, 120))
+        wide = functools.reduce(lambda frame, kind: through(kind, frame), KINDS, widened(rows, 120))
         return wide.select("a", greatest(wide).alias("most"))
 
     name = f"wide-{secrets.token_hex(4)}"

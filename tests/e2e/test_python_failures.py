@@ -112,7 +112,7 @@ def test_a_function_that_kills_every_worker_fails_the_query() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    with pytest.raises(UserCodeFailed, match="every Python worker of query"):
+    with pytest.raises(UserCodeFailed, match="the Python workers of query"):
         run(pipeline(doubling("udf", deadly), python_errors="dead-letter"), SENT)
 
 
@@ -159,8 +159,8 @@ def test_a_record_that_uses_up_the_memory(kind: str) -> None:
 )
 def test_a_result_that_spark_cannot_read_or_that_is_of_another_type(returns: str, bad: Any) -> None:
     good = {"double": 0.5, "array<double>": [0.5], "decimal(5,2)": Decimal("1.25"), "x int, y int": (1, 2)}[returns]
-    made = F.udf(lambda value: bad if value == 13 else good, returns, useArrow=False)
-    frames = lambda rows: rows.select("a", (2 * F.col("a")).alias("b"), made("a").alias("c"))  # noqa: E731
+    function = F.udf(lambda value: bad if value == 13 else good, returns, useArrow=False)
+    frames = lambda rows: rows.select("a", (2 * F.col("a")).alias("b"), function("a").alias("c"))  # noqa: E731
     output = run(pipeline(frames, python_errors="dead-letter"), SENT, "realtime")
     require_all_but(output, lambda number: number == 13)
     here = pipeline(frames)
@@ -169,8 +169,8 @@ def test_a_result_that_spark_cannot_read_or_that_is_of_another_type(returns: str
 
 
 def test_if_no_result_is_readable_every_record_is_a_dead_letter() -> None:
-    made = F.udf(np.float64, "double", useArrow=False)
-    output = run(pipeline(lambda rows: rows.select("a", made("a").alias("c")), python_errors="dead-letter"), SENT)
+    function = F.udf(np.float64, "double", useArrow=False)
+    output = run(pipeline(lambda rows: rows.select("a", function("a").alias("c")), python_errors="dead-letter"), SENT)
     require_all_but(output, lambda _: True)
     assert all(b".item()" in letter.header("tailrace.error") for letter in output.dead_letters)
 
@@ -309,6 +309,6 @@ def alive(workers: Path) -> list[psutil.Process]:
 
 def require_all_but(output: Any, is_bad: Callable[[int], bool], *, again: bool = False) -> None:
     """Check that every other row was written once, or with `again` at least once."""
-    made = [row["b"] for row in output.rows]
-    assert sorted(set(made) if again else made) == [2 * number for number in range(40) if not is_bad(number)]
+    results = [row["b"] for row in output.rows]
+    assert sorted(set(results) if again else results) == [2 * number for number in range(40) if not is_bad(number)]
     assert sorted(letter.row["a"] for letter in output.dead_letters) == [n for n in range(40) if is_bad(n)]

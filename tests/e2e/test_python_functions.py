@@ -178,8 +178,8 @@ def plain_columns_through(kind: str, events: DataFrame) -> DataFrame:
         "pandas-iter": (F.pandas_udf, same_stream, positive_stream),
     }
     function, *pair = kinds[kind]
-    made = {name: function(pair[name == "real"], TYPES[name][0])(name) for name in names}
-    return events.select("id", *(column.alias(name) for name, column in made.items()))
+    columns = {name: function(pair[name == "real"], TYPES[name][0])(name) for name in names}
+    return events.select("id", *(column.alias(name) for name, column in columns.items()))
 
 
 @pytest.mark.parametrize("kind", ["udf-arrow", "pandas", "pandas-iter", "map-pandas"])

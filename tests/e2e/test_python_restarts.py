@@ -64,10 +64,10 @@ def test_stops_and_restarts_under_load(kafka: Kafka, kind: str, tmp_path: Path) 
 
 def all_of(count: int) -> Callable[[list[Any]], bool]:
     """Return a condition that holds once this many different records have been received."""
-    found: set[int] = set()
+    values: set[int] = set()
 
     def are_there(seen: list[Any]) -> bool:
-        found.update(row["a"] for _, row in seen[-1:])
-        return len(found) == count
+        values.update(row["a"] for _, row in seen[-1:])
+        return len(values) == count
 
     return are_there

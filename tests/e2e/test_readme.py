@@ -18,8 +18,8 @@ def test_the_pipeline_and_the_commands_of_the_readme(kafka: Kafka, tmp_path: Pat
     commands = [line.partition("#")[0].split() for line in re.findall(r"^tailrace [^\n|`]+$", README, re.MULTILINE)]
     assert [command[1] for command in commands] == ["broker", "broker", "run", "run"]
     env = {"TAILRACE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-    made = tailrace(*commands[1][1:], cwd=tmp_path, env=env)
-    assert made.returncode == 0, made.stderr
+    created = tailrace(*commands[1][1:], cwd=tmp_path, env=env)
+    assert created.returncode == 0, created.stderr
     for number, command in enumerate(commands[2:]):
         err = tmp_path / f"err-{number}"
         with err.open("w") as words:

@@ -101,15 +101,15 @@ RESULTS = _results()
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found is None:
+    executable = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if executable is None:
         message = "no Chromium on this machine; on Debian: apt-get install chromium"
         if os.environ.get("TAILRACE_CHROMIUM") == "required":
             pytest.fail(message)
         pytest.skip(message)
     with sync_playwright() as playwright:
         # A profile of its own, fresh and removed at the end, is what `launch` makes.
-        launched = playwright.chromium.launch(executable_path=found, headless=True, args=ARGUMENTS)
+        launched = playwright.chromium.launch(executable_path=executable, headless=True, args=ARGUMENTS)
         yield launched
         launched.close()
 
@@ -189,8 +189,8 @@ def test_the_figures_under_the_cursor_are_told(open_report: Open) -> None:
     chart = reader.page.locator("#chart-time-0-2")
     chart.scroll_into_view_if_needed()
     chart.locator(".u-over").hover(position={"x": 300, "y": 40})
-    told = reader.page.locator("figure:has(#chart-time-0-2) .readout").inner_text()
-    assert re.fullmatch(r"[\d.]+ s: max [\d.,]+ · p99 [\d.,]+ · p50 [\d.,]+ ms", told)
+    readout = reader.page.locator("figure:has(#chart-time-0-2) .readout").inner_text()
+    assert re.fullmatch(r"[\d.]+ s: max [\d.,]+ · p99 [\d.,]+ · p50 [\d.,]+ ms", readout)
 
 
 @pytest.mark.parametrize("study", ["bench", "void", "engines"])

@@ -1,4 +1,4 @@
-"""Connections, logins and rights at a broker with TLS, SCRAM and ACLs: each lack is told as what it is."""
+"""Connections, logins and permissions at a broker with TLS, SCRAM and ACLs: each error names what is missing."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Case:
-    """A pipeline, and a user with some of the rights that it needs."""
+    """A pipeline, and a user with some of the permissions that it needs."""
 
     def __init__(self, kafka: SecuredKafka, rights: tuple[tuple[str, str], ...] = EVERYTHING) -> None:
         self.kafka = kafka
@@ -74,15 +74,15 @@ class Case:
     def require_refused(self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str) -> None:
         """The check says what the start then says, too."""
         before = set(list_topics(self.kafka.config))
-        found = self.check(pipeline)
-        assert set(found) == {kind.code}, found
+        findings = self.check(pipeline)
+        assert set(findings) == {kind.code}, findings
         with pytest.raises(kind) as refused:
             self.start(pipeline)
-        assert set(list_topics(self.kafka.config)) == before, "no topic is made"
-        for told in (found[kind.code].title + found[kind.code].why + found[kind.code].fix, str(refused.value)):
-            assert [word for word in words if word not in told] == [], told
-            assert PASSWORD not in told
-            assert "tailrace broker start" not in told
+        assert set(list_topics(self.kafka.config)) == before, "no topic is created"
+        for text in (findings[kind.code].title + findings[kind.code].why + findings[kind.code].fix, str(refused.value)):
+            assert [word for word in words if word not in text] == [], text
+            assert PASSWORD not in text
+            assert "tailrace broker start" not in text
 
 
 def test_a_wrong_password(spark: Any, kafka: SecuredKafka) -> None:
@@ -190,9 +190,9 @@ def test_a_group_is_joined_only_with_the_offset_fetching_of_old(spark: Any, kafk
     case = Case(kafka)
     here = case.pipeline(case.options(client) | {"groupIdPrefix": f"{case.name}-readers"})
     assert case.check(here) == {}
-    found = case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"})
-    assert set(found) == {"NOT_AUTHORIZED"}
-    assert f"group '{case.name}-readers" in found["NOT_AUTHORIZED"].title
+    findings = case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"})
+    assert set(findings) == {"NOT_AUTHORIZED"}
+    assert f"group '{case.name}-readers" in findings["NOT_AUTHORIZED"].title
     kafka.grant(case.user, "READ", f"{case.name}-readers", group=True)
     assert case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"}) == {}
 
@@ -206,8 +206,8 @@ def test_with_every_right_it_runs_and_without_any_right_to_a_group(
     kafka.send(case.source, [{"id": 1}, {"id": 2}, b"no json"])
     assert case.check(here, mode=mode) == {}
     with case.start(here, mode):
-        found = kafka.receive_count(case.sink, 2)
-        assert sorted(value["id"] for _, value in found) == [1, 2]
+        received = kafka.receive_count(case.sink, 2)
+        assert sorted(value["id"] for _, value in received) == [1, 2]
         wait_until(lambda: _count(kafka, case.dead) == 1, 30, "the dead letter is there")
 
 

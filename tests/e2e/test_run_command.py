@@ -20,7 +20,7 @@ def project(tmp_path: Path, kafka: Kafka) -> Path:
 
 @pytest.mark.parametrize(("mode", "stop_signal"), [("realtime", signal.SIGINT), ("microbatch", signal.SIGTERM)])
 def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_signal: signal.Signals) -> None:
-    source, sink = kafka.made
+    source, sink = kafka.created
     with running(project, "--mode", mode, "--bootstrap-servers", kafka.bootstrap_servers) as process:
         kafka.send(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(20)])
         received = kafka.receive_count(sink, 20)
@@ -47,7 +47,7 @@ def _assert_second_runner_is_refused(project: Path, kafka: Kafka, first: int) ->
 
 
 def test_nothing_survives_kill_9_and_nothing_is_lost(project: Path, kafka: Kafka) -> None:
-    source, sink = kafka.made
+    source, sink = kafka.created
     mark = f"tailrace-test-{secrets.token_hex(8)}"
     with running(project, "--bootstrap-servers", kafka.bootstrap_servers, mark=mark) as process:
         kafka.send(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(50)])
@@ -61,7 +61,7 @@ def test_nothing_survives_kill_9_and_nothing_is_lost(project: Path, kafka: Kafka
 
 
 def test_a_context_too_small_is_rebuilt_with_the_slots_needed(project: Path, kafka: Kafka) -> None:
-    source, sink = kafka.made
+    source, sink = kafka.created
     text = (project / "cards.py").read_text()
     two_shuffles = """    counted = payments.groupBy("card", "id").agg(F.sum("amount").alias("amount"))
     return counted.repartition("id")

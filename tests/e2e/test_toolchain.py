@@ -66,7 +66,7 @@ def test_two_versions_of_one_module_both_come(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_registry_is_reported_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = ensure_java(print)
+    java = ensure_java(print)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -75,7 +75,7 @@ def test_an_unreachable_registry_is_reported_fast(monkeypatch: pytest.MonkeyPatc
         cache = JarCache(tmp_path / "jars", read_lock())
         started_s = time.monotonic()
         with pytest.raises(JarMissing) as missing:
-            cache.ensure(found, ["connector", "broker"], announce=print, progress=print)
+            cache.ensure(java, ["connector", "broker"], announce=print, progress=print)
     assert time.monotonic() - started_s < 20
     assert missing.value.why.startswith("Maven Central is unreachable")
     assert "://" not in str(missing.value) + missing.value.detail

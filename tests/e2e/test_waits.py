@@ -49,18 +49,18 @@ def pipeline(kafka: Kafka, transform: Callable[[Any], Any] = lambda events: even
 
 
 def states(running: RunningQuery) -> dict[str, str]:
-    found = {"starved": running.starved, "stalled": running.stalled, "slow": running.slow}
-    return {name: words for name, words in found.items() if words}
+    sentences = {"starved": running.starved, "stalled": running.stalled, "slow": running.slow}
+    return {name: words for name, words in sentences.items() if words}
 
 
 def await_only(running: RunningQuery, state: str, *, since: float) -> str:
     """Wait until the query is in this state and in no other; say how long it took."""
     wait_until(lambda: states(running), 20, f"it is {state}")
-    found = states(running)
-    print(f"\n{state} after {time.monotonic() - since:.1f} s: {found}")
-    assert [*found] == [state]
+    sentences = states(running)
+    print(f"\n{state} after {time.monotonic() - since:.1f} s: {sentences}")
+    assert [*sentences] == [state]
     assert time.monotonic() - since < 10  # 5 s on a machine that does little else
-    return found[state]
+    return sentences[state]
 
 
 def through_a_slow_function(events: Any) -> Any:

@@ -26,7 +26,8 @@ OF_A_BROKER = {"BROKER_UNREACHABLE", "RIGHTS_UNKNOWN", "SLOTS_UNKNOWN"}
 OF_A_CHECKPOINT = {"CHECKPOINT_FOREIGN", "CHECKPOINT_FORMAT_OLD", "CHECKPOINT_PARTITIONS"}
 OF_OTHER_VERSIONS = {"BATCH_END_UNSUPPORTED"}
 IN_TEST_ONCE = {"CHECKPOINT_OUTGROWN"}
-"""These have tests of their own: tests/unit/preflight, and of checkpoints below."""
+IN_LOST_RECORDS = {"DATA_LOST"}
+"""These have tests of their own: tests/unit/preflight, test_lost_records.py, and of checkpoints below."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,8 @@ def codes(way: Way, sources: Sources, folder: Path) -> set[str]:
 
 
 def test_every_code_has_a_way_out_here_or_a_reason_why_not() -> None:
-    elsewhere = (
-        OF_OTHER_VERSIONS | ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | OF_A_CHECKPOINT | IN_TEST_ONCE | OF_A_BROKER
-    )
+    of_a_run = OF_A_CHECKPOINT | IN_TEST_ONCE | IN_LOST_RECORDS | OF_A_BROKER
+    elsewhere = OF_OTHER_VERSIONS | ONLY_IN_A_CLUSTER | FIXED_WITH_THE_CONTEXT | of_a_run
     assert set(WAYS) | elsewhere == {each.CODE for each in checks.ALL}
 
 
@@ -176,10 +176,10 @@ def test_the_number_in_the_way_out_fits(sources: Sources, tmp_path: Path) -> Non
         return [each for each in tr.check(counted(), conf=conf).findings if each.code == "SLOTS_MISSING"]
 
     (finding,) = slots_missing("20")
-    told = re.search(r"--shuffle-partitions (\d+)", finding.fix)
-    assert told is not None
-    assert slots_missing(told.group(1)) == []
-    assert slots_missing(str(int(told.group(1)) + 1)) != [], "it is the largest that fits"
+    match = re.search(r"--shuffle-partitions (\d+)", finding.fix)
+    assert match is not None
+    assert slots_missing(match.group(1)) == []
+    assert slots_missing(str(int(match.group(1)) + 1)) != [], "it is the largest that fits"
 
 
 def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(
@@ -195,8 +195,8 @@ def test_a_checkpoint_of_another_query_with_another_format_and_other_partitions(
     query.awaitTermination(60)
     ours = kafka_writer(sources, sources.events(sources.wide).groupBy("key").count()).queryName("ours")
     asked = {"conf": {"spark.sql.shuffle.partitions": "5"}}
-    found = {each.code for each in tr.check(ours, checkpoint=tmp_path / "theirs", **asked).findings}
-    assert found >= OF_A_CHECKPOINT
+    codes = {each.code for each in tr.check(ours, checkpoint=tmp_path / "theirs", **asked).findings}
+    assert codes >= OF_A_CHECKPOINT
     fresh = {each.code for each in tr.check(ours, checkpoint=tmp_path / "ours", **asked).findings}
     assert not fresh & OF_A_CHECKPOINT
     format_old = tr.check(ours, "microbatch", checkpoint=tmp_path / "theirs", **asked)
@@ -211,8 +211,8 @@ def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources,
     for case in cases():
         if case.verdict == "runs":
             continue
-        found = tr.check(writer_of(case, sources), checkpoint=tmp_path).findings
-        fixes = [each.fix for each in found if "microbatch" in each.fix]
+        findings = tr.check(writer_of(case, sources), checkpoint=tmp_path).findings
+        fixes = [each.fix for each in findings if "microbatch" in each.fix]
         advised += bool(fixes)
         if fixes and not tr.check(writer_of(case, sources), "microbatch", checkpoint=tmp_path).ok:
             wrong.append((case.name, fixes))
@@ -221,8 +221,8 @@ def test_microbatch_is_advised_only_for_queries_that_run_there(sources: Sources,
 
 
 def writer_of(case: Case, sources: Sources) -> Any:
-    made = case.build(sources)
-    writer = kafka_writer(sources, made) if isinstance(made, DataFrame) else made
+    query = case.build(sources)
+    writer = kafka_writer(sources, query) if isinstance(query, DataFrame) else query
     return writer.outputMode(case.output_mode)
 
 

@@ -177,8 +177,8 @@ def _candidates(version: str) -> Iterator[tuple[Path, str]]:
             yield candidate, "PATH"
     for pattern in _USUAL_PLACES:
         place = os.path.expanduser(pattern.format(version=version))  # noqa: PTH111 - a pattern, not a path
-        for found in sorted(glob.glob(place), reverse=True):  # noqa: PTH207 - an absolute pattern
-            yield Path(found), "pyenv" if ".pyenv" in pattern else "uv"
+        for path in sorted(glob.glob(place), reverse=True):  # noqa: PTH207 - an absolute pattern
+            yield Path(path), "pyenv" if ".pyenv" in pattern else "uv"
 
 
 def _fetch(java: Java, jars: Sequence[Jar], folder: Path, _progress: ivy.Progress) -> Path:

@@ -58,8 +58,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 def test_python_functions(mode: str) -> None:
-    found = run(pipeline("score", score), PAYMENTS, mode).rows
-    assert sorted(found, key=lambda row: row["next"]) == [
+    rows = run(pipeline("score", score), PAYMENTS, mode).rows
+    assert sorted(rows, key=lambda row: row["next"]) == [
         {"card": row["card"], "risk": row["amount"] / 100, "next": row["id"] + 1, "python": PYTHON} for row in PAYMENTS
     ]
 

@@ -34,27 +34,27 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_the_running_python_comes_first(bare: Path) -> None:
     running = "{}.{}".format(*sys.version_info)
-    found = find_interpreter(running)
-    assert found is not None
-    assert (found.executable, found.origin) == (Path(sys.executable), "running")
-    assert found.version.startswith(f"{running}.")
+    interpreter = find_interpreter(running)
+    assert interpreter is not None
+    assert (interpreter.executable, interpreter.origin) == (Path(sys.executable), "running")
+    assert interpreter.version.startswith(f"{running}.")
 
 
 def test_a_shim_without_a_python_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script(tmp_path / "shims" / f"python{OTHER}", "echo 'version not installed' >&2; exit 127")
     works = script(tmp_path / "bin" / f"python{OTHER}", f"echo CPython {OTHER}.4")
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "shims"), "", str(tmp_path / "bin")]))
-    found = find_interpreter(OTHER)
-    assert found is not None
-    assert (found.executable, found.version, found.origin) == (works, f"{OTHER}.4", "PATH")
+    interpreter = find_interpreter(OTHER)
+    assert interpreter is not None
+    assert (interpreter.executable, interpreter.version, interpreter.origin) == (works, f"{OTHER}.4", "PATH")
 
 
 def test_pyenv_is_searched_newest_first(bare: Path) -> None:
     for patch in (1, 4):
         script(bare / f".pyenv/versions/{OTHER}.{patch}/bin/python", f"echo CPython {OTHER}.{patch}")
-    found = find_interpreter(OTHER)
-    assert found is not None
-    assert (found.version, found.origin) == (f"{OTHER}.4", "pyenv")
+    interpreter = find_interpreter(OTHER)
+    assert interpreter is not None
+    assert (interpreter.version, interpreter.origin) == (f"{OTHER}.4", "pyenv")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ PACKAGE = ROOT / "src" / "tailrace"
 
 def source_files() -> list[Path]:
     """Every Python file of the package."""
-    found = sorted(PACKAGE.rglob("*.py"))
-    assert found, f"no source below {PACKAGE}"
-    return found
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert files, f"no source below {PACKAGE}"
+    return files
 
 
 def name_of(path: Path) -> str:

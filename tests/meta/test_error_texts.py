@@ -4,7 +4,7 @@ import re
 from tailrace import errors
 from tailrace.errors import TailraceError
 
-CLASSES = [found for found in vars(errors).values() if inspect.isclass(found) and issubclass(found, TailraceError)]
+CLASSES = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, TailraceError)]
 BULLET_DEPTH = {"*": 0, "x": 1, "+": 2}
 
 
@@ -21,12 +21,12 @@ def drawn_tree() -> dict[str, str | None]:
 
 
 def test_the_docstring_shows_the_class_tree() -> None:
-    real = {found.__name__: found.__base__.__name__ for found in CLASSES if found is not TailraceError}
+    real = {each.__name__: each.__base__.__name__ for each in CLASSES if each is not TailraceError}
     assert drawn_tree() == real | {"TailraceError": None}
 
 
 def test_codes_are_unique() -> None:
-    codes = [found.code for found in CLASSES]
+    codes = [each.code for each in CLASSES]
     assert len(set(codes)) == len(codes)
 
 

@@ -36,7 +36,7 @@ ROOT_RANK = RANK["running"]
 
 JVM_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_jwrite", "_jsq", "_jsc", "_jconf", "_jc", "_gateway"}
 JVM_DOORS = {"engine", "spark_jvm", "spark_session"}
-JVM_MAY_BE_GONE = {"running/query.py", "running/flow_watch.py", "running/partition_watch.py"}
+JVM_MAY_BE_GONE = {f"running/{name}.py" for name in ("query", "flow_watch", "partition_watch", "topic_watch")}
 EFFECTS = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
     "subprocess", "sys", "tempfile", "threading", "time", "urllib",
@@ -71,9 +71,9 @@ def top_levels() -> set[str]:
 
 
 def layered_files() -> list[Path]:
-    found = [path for path in source_files() if layer_of(path) in RANK]
-    assert found
-    return found
+    files = [path for path in source_files() if layer_of(path) in RANK]
+    assert files
+    return files
 
 
 def layers_imported(path: Path) -> set[str]:

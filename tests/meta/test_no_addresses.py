@@ -40,19 +40,19 @@ def tracked_files() -> list[Path]:
     """What git has, and what it would take with the next `git add`."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    found = [ROOT / name for name in listed.split("\0") if name]
-    assert ROOT / "pyproject.toml" in found
-    return [path for path in found if path.is_file()]
+    files = [ROOT / name for name in listed.split("\0") if name]
+    assert ROOT / "pyproject.toml" in files
+    return [path for path in files if path.is_file()]
 
 
 @pytest.mark.parametrize("pattern", [HOST, MIRROR, PIP_OPTION, ONE_MACHINE], ids=["host", "mirror", "option", "path"])
 def test_no_file_names_a_registry_or_one_machine(pattern: re.Pattern[str]) -> None:
-    found = {
+    named = {
         f"{path.relative_to(ROOT)}: {match.group(0)}"
         for path in tracked_files()
         for match in pattern.finditer(path.read_text(encoding="utf-8", errors="replace"))
     }
-    assert not found
+    assert not named
 
 
 @pytest.mark.parametrize(

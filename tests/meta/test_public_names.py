@@ -45,7 +45,7 @@ def test_dir_lists_the_public_names() -> None:
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
 def test_a_public_name_is_a_documented_class_or_function(name: str) -> None:
     # In a process of its own: what other tests have imported must not matter.
-    program = f"import tailrace; found = tailrace.{name}; assert callable(found) and found.__doc__ and found.__module__"
+    program = f"import tailrace; value = tailrace.{name}; assert callable(value) and value.__doc__ and value.__module__"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
@@ -67,8 +67,8 @@ def test_public_names_of_the_test_kit() -> None:
 @pytest.mark.parametrize("name", [name for name in TESTING if not name.isupper()])
 def test_a_public_name_of_the_test_kit_is_a_documented_class_or_function(name: str) -> None:
     program = (
-        f"from tailrace.testing import {name} as found\n"
-        "assert callable(found) and found.__doc__ and found.__module__.startswith('tailrace.testing.')"
+        f"from tailrace.testing import {name} as value\n"
+        "assert callable(value) and value.__doc__ and value.__module__.startswith('tailrace.testing.')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

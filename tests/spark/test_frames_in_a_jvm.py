@@ -89,8 +89,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    values: dict[str, Any] = json.loads(result.stdout)
+    return values
 
 
 def test_a_ddl_string_is_a_list_of_columns(answers: dict[str, Any]) -> None:

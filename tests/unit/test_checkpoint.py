@@ -200,7 +200,7 @@ def test_a_remote_location_is_not_locked(tmp_path: Path, monkeypatch: pytest.Mon
     assert checkpoint.location == "s3a://bucket/checkpoints/fraud"
     assert (checkpoint.path, checkpoint.last_commit(), checkpoint.pinned_shuffle_partitions()) == (None, None, None)
     checkpoint.release()
-    assert list(tmp_path.iterdir()) == [], "nothing was made on this machine"
+    assert list(tmp_path.iterdir()) == [], "nothing was created on this machine"
 
 
 def test_a_file_address_is_a_local_folder(tmp_path: Path) -> None:

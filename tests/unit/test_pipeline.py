@@ -57,10 +57,10 @@ def test_definitions_are_frozen() -> None:
 
 
 def test_a_pipeline_can_be_copied_with_a_change() -> None:
-    made = pipeline()
-    changed = dataclasses.replace(made, source=dataclasses.replace(made.sources[0], topics="payments-2"))
+    original = pipeline()
+    changed = dataclasses.replace(original, source=dataclasses.replace(original.sources[0], topics="payments-2"))
     assert changed.sources[0].topic_names == ("payments-2",)
-    assert changed.transform is made.transform
+    assert changed.transform is original.transform
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "..", "ä", "x" * 250, "a,b", 7, None])
@@ -308,9 +308,9 @@ def test_one_source_becomes_a_tuple() -> None:
     payments, refunds = KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)
     assert pipeline(source=payments).sources == (payments,)
     several = [payments, refunds]
-    made = pipeline(source=several)
+    original = pipeline(source=several)
     several.pop()
-    assert made.sources == made.source == (payments, refunds)
+    assert original.sources == original.source == (payments, refunds)
 
 
 @pytest.mark.parametrize("sources", [[], (), [KafkaSource("payments", SCHEMA), "refunds"], {"a": 1}, None])
@@ -377,9 +377,9 @@ def test_a_pattern_matches_whole_names() -> None:
 
 def test_a_pipeline_can_be_pickled() -> None:
     sources = [KafkaSource("payments", SCHEMA, starting=NOON), KafkaSource(pattern="r.*", format="bytes")]
-    made = pipeline(source=sources, sink=KafkaSink("decisions", headers={"a": "id"}), dead_letters="broken")
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert copy.deepcopy(made) == made
+    original = pipeline(source=sources, sink=KafkaSink("decisions", headers={"a": "id"}), dead_letters="broken")
+    assert pickle.loads(pickle.dumps(original)) == original
+    assert copy.deepcopy(original) == original
 
 
 @pytest.mark.parametrize(
@@ -395,10 +395,10 @@ def test_a_pipeline_can_be_pickled() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_every_part_of_a_pipeline_can_be_changed_in_a_copy(changes: dict[str, Any]) -> None:
-    made = pipeline()
-    changed = dataclasses.replace(made, **changes)
+    original = pipeline()
+    changed = dataclasses.replace(original, **changes)
     assert {name: getattr(changed, name) for name in changes} == changes
-    assert dataclasses.replace(changed, **{name: getattr(made, name) for name in changes}) == made
+    assert dataclasses.replace(changed, **{name: getattr(original, name) for name in changes}) == original
 
 
 def test_a_copy_is_validated() -> None:
@@ -415,7 +415,7 @@ def test_a_pipeline_name_that_is_no_folder_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"source": "payments"}, "source= is a str, not a KafkaSource"),
         ({"sink": KafkaSource("payments", SCHEMA)}, "sink= is a KafkaSource, not a KafkaSink"),
@@ -423,8 +423,8 @@ def test_a_pipeline_name_that_is_no_folder_name_is_refused(name: str) -> None:
         ({"sink": KafkaSink("payments")}, "which it also reads"),
     ],
 )
-def test_wrong_types_are_refused_with_a_sentence(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_wrong_types_are_refused_with_a_sentence(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         pipeline(**changed)
 
 

@@ -220,10 +220,10 @@ def test_the_log_of_a_live_jvm_of_another_process_is_kept() -> None:
 
 def test_a_log_that_is_removed_concurrently_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = old_logs(KEPT_LOGS + 2)
-    found = Path.glob
+    real_glob = Path.glob
 
     def vanishing(folder: Path, pattern: str) -> list[Path]:
-        names = list(found(folder, pattern))
+        names = list(real_glob(folder, pattern))
         logs[0].unlink()
         return names
 

@@ -16,7 +16,7 @@ from tailrace.errors import TailraceError
 
 app = typer.Typer(
     name="tailrace",
-    help="Real-time PySpark on Kafka: the same code, one switch, checked before it starts.",
+    help="Real-time PySpark on Kafka: check a pipeline, and run it in real time or in micro-batches.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,7 +83,7 @@ def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - a return for each way 
         return wrong.exit_code
     except Exception as unforeseen:  # noqa: BLE001 - the last line of defence: a person gets a sentence, not a trace
         console().print(f"error: {type(unforeseen).__name__}: {unforeseen}".splitlines()[0], markup=False)
-        console().print("  fix: this is a defect of Tailrace; --verbose shows the stack trace to report")
+        console().print("  fix: this is a bug in Tailrace; run it again with --verbose and report the stack trace")
         if is_verbose():
             traceback.print_exc()
         return 1

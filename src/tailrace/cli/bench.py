@@ -39,7 +39,8 @@ Warmup = Annotated[float | None, typer.Option(help="Warm-up seconds before the w
 Payload = Annotated[int | None, typer.Option(help="Bytes of each event.")]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of each topic.", min=1)]
 CheckpointEvery = Annotated[
-    str | None, typer.Option(help="Real time: the checkpoint interval. Records never wait for it.")
+    str | None,
+    typer.Option(help="Real time: the checkpoint interval. Records are written as they arrive, not at the next one."),
 ]
 TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: the trigger interval.")]
 Runs = Annotated[int | None, typer.Option(help="Runs of every lane.", min=1)]

@@ -89,9 +89,10 @@ def _print_stages(stages: Sequence[int], available: int) -> None:
     rows = [("read the topics", stages[0])]
     rows += [(f"after shuffle {number}", tasks) for number, tasks in enumerate(stages[1:], 1)]
     total = sum(stages)
+    needed = f"{total:>5} {'slot' if total == 1 else 'slots'} needed"
     for word, (name, tasks) in zip(["tasks", *[""] * len(rows)], rows, strict=False):
         say(f"{word:<8} {name:<16} {tasks:>5}")
-    say(f"{'':<8} {'together':<16} {total:>5} of {available} slots, for as long as it runs; micro-batch needs 1")
+    say(f"{'':<8} {'total':<16} {needed}, {available} available; micro-batch needs 1")
 
 
 def _print_reads(tasks: Sequence[str]) -> None:

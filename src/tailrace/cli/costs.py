@@ -6,13 +6,13 @@ from tailrace.errors import counted
 
 
 def cost_in_words(cost: Mapping[str, float]) -> str:
-    """Return rows, calls, time in Python, wait, round trip and failures as one line."""
+    """Return rows, calls, time in Python, time in the queue, round trip and failures as one line."""
     calls = max(cost["calls"], 1)
     parts = [
-        f"{counted(int(cost['rows']), 'row')}, {cost['rows'] / calls:.1f} a call",
-        f"{cost['python_ms']:.3f} ms of Python a row",
-        f"{cost['waited_ms']:.2f} ms waiting for a call",
-        f"{cost['trip_ms']:.2f} ms there and back",
+        f"{counted(int(cost['rows']), 'row')}, {cost['rows'] / calls:.1f} rows/call",
+        f"{cost['python_ms']:.3f} ms/row in Python",
+        f"{cost['waited_ms']:.2f} ms queued",
+        f"{cost['trip_ms']:.2f} ms round trip",
     ]
     if cost["failed"]:
         parts.append(f"failed on {cost['failed']:,}")

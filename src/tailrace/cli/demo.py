@@ -14,7 +14,10 @@ def demo(
     rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
     checkpoint_every: Annotated[
-        str, typer.Option(help="Real time: the checkpoint interval. Records never wait for it.")
+        str,
+        typer.Option(
+            help="Real time: the checkpoint interval. Records are written as they arrive, not at the next one."
+        ),
     ] = "5m",
     trigger_every: Annotated[str, typer.Option(help="Micro-batch: the trigger interval.")] = "500ms",
     json: Json = False,

@@ -30,7 +30,7 @@ def doctor(
             if quiet and (finding.ok or not finding.needed):
                 continue
             mark = "ok" if finding.ok else "MISSING" if finding.needed else "-"
-            say(f"{finding.name:<{width}} {mark:<8} {finding.found}")
+            say(f"{finding.name:<{width}} {mark:<8} {finding.detail}")
             if finding.fix:
                 say(f"{'':<{width}} {'':<8} {finding.fix}")
     if not ok:

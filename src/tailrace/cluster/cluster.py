@@ -110,12 +110,12 @@ class ClusterRecord:
         connection = http.client.HTTPConnection(LOOPBACK, self.ui_port, timeout=2)
         try:
             connection.request("GET", "/json/")
-            found = json.loads(connection.getresponse().read())
+            report = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException):
             return None
         finally:
             connection.close()
-        return found if isinstance(found, dict) and found.get("url") == self.master_url else None
+        return report if isinstance(report, dict) and report.get("url") == self.master_url else None
 
 
 @dataclass(frozen=True)

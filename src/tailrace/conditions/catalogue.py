@@ -36,8 +36,9 @@ CATALOGUE: tuple[Condition, ...] = (
     checkpoints.SOURCES_CHANGED,
     *analysis.RULES,
     analysis.OTHER_RULE,
+    *sources.RECORDS_LOST.values(),
     sources.TOPIC_DELETED,
-    sources.RECORDS_DELETED,
+    sources.RECORDS_GONE,
     spark.REALTIME_REFUSED,
     # A dead letter that is too large names the same exception.
     records.REFUSED_BY_PRODUCER,

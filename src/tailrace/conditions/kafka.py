@@ -40,11 +40,11 @@ BROKER_REFUSALS: dict[type[KafkaError], Condition] = {
     NotAuthorized: _refusal(
         NotAuthorized,
         r"(?:Topic|Group|Cluster|TransactionalId)AuthorizationException",
-        "Spark's Kafka client lacks a right at the Kafka broker",
+        "the Kafka broker does not authorize Spark's Kafka client",
         "grant READ on the sources and WRITE on the sink, and start again: no record is lost",
     ),
 }
-"""What the Java client reports of a login, a connection or a right that a broker refuses."""
+"""What the Java client reports if a broker refuses a login, a connection or an operation."""
 BROKER_SILENT = Condition(
     error=BrokerUnreachable,
     spark=("TAILRACE_BROKER_SILENT",),

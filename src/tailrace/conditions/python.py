@@ -43,7 +43,7 @@ FUNCTION_FAILED = Condition(
         r"(?P<trace>(?:Traceback .+?)?)" + _END
     ),
     what="function {function} of query {query!r} failed{on_record}{place}: {exception}",
-    fix="fix that line, or let the pipeline continue without such records: python_errors='dead-letter'",
+    fix="fix that line, or set python_errors='dead-letter'",
     details=_failed_call,
 )
 FUNCTION_RAISED = Condition(
@@ -56,7 +56,7 @@ FUNCTION_RAISED = Condition(
 WORKERS_ENDED = Condition(
     error=UserCodeFailed,
     pattern=r"Python worker exited unexpectedly",
-    what="every Python worker of query {query!r} ends",
+    what="the Python workers of query {query!r} keep ending",
     why="the workers crash, are killed, or run out of memory; the engine has replaced them several times",
     fix="call the function in its own Python process, with the libraries that the workers have",
 )

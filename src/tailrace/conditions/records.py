@@ -13,7 +13,7 @@ RECORD_MALFORMED = Condition(
     pattern=r"record (?P<record>\S+) is malformed: (?P<problem>.*)",
     what="query {query!r} ended: record {record} is malformed",
     why="{problem}",
-    fix="fix what sends it, or let the pipeline continue without such records: malformed='dead-letter'",
+    fix="fix the producer, or set malformed='dead-letter'",
 )
 
 

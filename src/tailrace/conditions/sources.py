@@ -1,7 +1,10 @@
 """Sources that real time cannot read, options that it refuses, records that are gone."""
 
+import re
+from collections.abc import Mapping
+
 from tailrace.conditions.condition import Condition
-from tailrace.errors import QueryFailed, QueryRefused, TopicMissing
+from tailrace.errors import DataLost, QueryRefused, TopicMissing
 
 SOURCE_REFUSED = Condition(
     error=QueryRefused,
@@ -51,10 +54,57 @@ TOPIC_DELETED = Condition(
     why="{cause}",
     fix="create the topic again, or name another one in the pipeline",
 )
-RECORDS_DELETED = Condition(
-    error=QueryFailed,
-    pattern=r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|some data may have been lost",
-    what="query {query!r} needs records that are no longer in the topic",
-    why="the topic was deleted and created again, or its retention removed them before the query read them",
-    fix="start with a fresh checkpoint to continue with the records that are there now: --checkpoint DIR",
+_LOST = r"TAILRACE_RECORDS_LOST {kind} in (?P<topic>\S+): (?P<offsets>[\w:, ]+)\."
+"""The engine's text; ``jvm/kafka/RecordsLost.scala`` writes it."""
+_ACCEPT = "to continue {continues}, start it with --on-data-loss warn (on_data_loss='warn')"
+
+
+def _lost(kind: str, what: str, why: str, continues: str) -> Condition:
+    return Condition(
+        error=DataLost,
+        pattern=_LOST.format(kind=kind),
+        what=what,
+        why=why,
+        fix=_ACCEPT,
+        defaults={"continues": continues},
+    )
+
+
+RECORDS_LOST: Mapping[str, Condition] = {
+    "recreated": _lost(
+        "recreated",
+        "topic {topic!r} was deleted and created again",
+        "the query had read the old topic up to these offsets, by partition: {offsets}; its later records are lost",
+        "at the beginning of the new topic",
+    ),
+    "deleted": _lost(
+        "deleted",
+        "{topic} has deleted records that the query had not read",
+        "the topic's retention, or a command, removed the offsets {offsets}",
+        "with the first record that is left",
+    ),
+    "shorter": _lost(
+        "shorter",
+        "{topic} ends before the query's position",
+        "position and end of the partition are {offsets}: its brokers have lost records",
+        "at the end of the partition",
+    ),
+}
+"""Records that are gone, by the engine's name for the reason."""
+
+
+def _partition(match: re.Match[str]) -> Mapping[str, str]:
+    """Return the partition that Spark's connector names, in its different ways."""
+    named = re.search(r"(?i)(?:topic ?partition:?|partition) (?P<name>[\w.-]+-\d+)", match.string)
+    return {"topic": named["name"] if named else "a topic"}
+
+
+RECORDS_GONE = Condition(
+    error=DataLost,
+    pattern=r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|[Ss]ome data may have been (?:lost|missed)",
+    what="{topic} no longer has records that query {query!r} has not read",
+    why="the topic was deleted and created again, or its retention removed them",
+    fix=_ACCEPT,
+    details=_partition,
+    defaults={"continues": "with the records that are left"},
 )

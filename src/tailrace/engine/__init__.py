@@ -49,10 +49,12 @@ from tailrace.engine.sessions import (
     has_kafka_connector,
 )
 from tailrace.engine.topics import (
+    OutputTopics,
     create_kafka_topic,
     kafka_group_rights,
     kafka_partitions,
     kafka_topic_rights,
+    lost_records,
 )
 from tailrace.engine.writers import (
     frame_on,
@@ -69,6 +71,7 @@ __all__ = [
     "DeadLetterTopic",
     "FunctionCost",
     "FunctionCosts",
+    "OutputTopics",
     "ReaderPosition",
     "RecordCheck",
     "RecordCounts",
@@ -93,6 +96,7 @@ __all__ = [
     "kafka_group_rights",
     "kafka_partitions",
     "kafka_topic_rights",
+    "lost_records",
     "malformed_in_all",
     "read_records",
     "recorded_lines",

@@ -118,6 +118,10 @@ class RunControl:
         """Return where its readers are; those on executors report twice a second."""
         return [ReaderPosition(**each) for each in json.loads(str(self._control.positions()))]
 
+    def notices(self) -> list[dict[str, Any]]:
+        """Return, once, what a user should know of its topics: ``kind``, and what :class:`Loss` has."""
+        return list(json.loads(str(self._control.notices())))
+
     def new_partitions(self) -> list[str]:
         """Return the partitions of its topics that the running batch does not read, as names like ``topic-0``."""
         return [str(partition) for partition in self._control.newPartitions()]
@@ -150,16 +154,20 @@ class RunControl:
         _kafka().RunControl.close(self._query._jsq)
 
 
-def control_sources(frame: DataFrame, *, bounded: bool, tasks: int | None = None) -> DataFrame:
+def control_sources(
+    frame: DataFrame, *, bounded: bool, tasks: int | None = None, fail_on_data_loss: bool | None = None
+) -> DataFrame:
     """Return the same rows, read from Kafka by streams whose batches can end on request.
 
     Args:
         frame: The rows of a query.
         bounded: Whether the query ends, in real time, when it has read what is in the topics at its start.
         tasks: The most tasks that read each source in real time; None for one task per partition.
+        fail_on_data_loss: The option ``failOnDataLoss`` of every source; None to leave it to the source.
     """
+    option = None if fail_on_data_loss is None else str(fail_on_data_loss).lower()
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
-    return DataFrame(control.control(frame._jdf, bounded, tasks or 0), frame.sparkSession)
+    return DataFrame(control.control(frame._jdf, bounded, tasks or 0, option), frame.sparkSession)
 
 
 def uncontrolled(frame: DataFrame) -> str:

@@ -1,12 +1,13 @@
 """Ask brokers through Spark's own Kafka client."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.conditions.kafka import java_cause
 from tailrace.engine.gateway import jvm_of
@@ -16,6 +17,7 @@ from tailrace.kafka.client import client_identity, java_client_options
 from tailrace.kafka.failures import broker_error
 from tailrace.kafka.rights import Rights
 from tailrace.kafka.topics import topic_not_visible
+from tailrace.plan.loss import Loss
 
 _DEEPEST = 20
 """How many causes of an exception are read."""
@@ -24,7 +26,7 @@ _DEEPEST = 20
 def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, int]:
     """Return the number of partitions of each topic.
 
-    For brokers that only the Java client can reach, such as those behind a Java key store.
+    For brokers that only the Java client can reach, such as those behind a Java keystore (JKS).
 
     Raises:
         BrokerUnreachable: It did not answer.
@@ -82,6 +84,50 @@ def create_kafka_topic(
         how = kinds.CreateTopicsOptions().validateOnly(validate_only)
         admin.createTopics([request], how).all().get(15, _seconds(spark))
     return True
+
+
+def lost_records(frame: DataFrame, location: str, committed: int, starts: Sequence[str]) -> tuple[Loss, ...]:
+    """Return the records that a query has not read and that are gone.
+
+    Args:
+        frame: What it writes.
+        location: Its checkpoint.
+        committed: The last batch in the checkpoint.
+        starts: The offsets of each source in that batch.
+
+    Raises:
+        KafkaError: A broker does not answer, or refuses the question.
+    """
+    losses = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceLosses
+    try:
+        found = losses.find(frame._jdf, location, committed, list(starts))
+    except (PySparkException, Py4JError) as failed:
+        raise _unanswered({}, failed) from failed
+    return tuple(Loss(**each) for each in json.loads(str(found)))
+
+
+class OutputTopics:
+    """The topics that a query writes to, by their ids."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str], topics: Sequence[str], location: str) -> None:
+        """Look at topics.
+
+        Args:
+            spark: The session.
+            options: The options of the sink.
+            topics: The topics.
+            location: The checkpoint of the query, which keeps their ids.
+        """
+        kafka = jvm_of(spark).org.apache.spark.sql.kafka010.tailrace
+        self._topics = kafka.OutputTopics(spark._jsparkSession, dict(options), list(topics), location)
+
+    def look(self) -> list[str]:
+        """Record the ids of the topics; return the topics that were created again since they were recorded."""
+        return [str(topic) for topic in self._topics.look()]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._topics.close()
 
 
 @contextlib.contextmanager

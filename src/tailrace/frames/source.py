@@ -21,6 +21,7 @@ _JUDGE_FROM = 5
 """If this many records fit the schema in no column, the schema is wrong; fewer prove nothing."""
 
 
+_NAME_COLUMNS = 'name columns and types: "id string, amount double, at timestamp"'
 _CONDITION = re.compile(r"\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
 """The parts of Spark's messages that are meant for programs."""
 _PLAIN = {
@@ -87,12 +88,12 @@ def _parsed_schema(source: KafkaSource) -> StructType:
         raise SchemaInvalid(
             f"the schema {source.schema!r} cannot be parsed",
             why=_CONDITION.sub("", next((line for line in message if line.strip()), "")).strip(),
-            fix='name columns and types: "id string, amount double, at timestamp"',
+            fix=_NAME_COLUMNS,
         ) from wrong
     if not isinstance(parsed, StructType):
         raise SchemaInvalid(
             f"the schema {source.schema!r} is a single type, not a list of columns",
-            fix='name columns and types: "id string, amount double, at timestamp"',
+            fix=_NAME_COLUMNS,
         )
     return parsed
 

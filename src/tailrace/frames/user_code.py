@@ -54,7 +54,7 @@ def is_users(filename: str) -> bool:
 
 def _fix(raised: BaseException) -> str:
     # Spark refuses a pivot without a list of values while the function runs, before the checks.
-    if str(raised).startswith("pivot is not supported on a streaming"):
+    if PIVOT.search(str(raised)):
         return PIVOT.fix
     return FUNCTION_RAISED.fix
 

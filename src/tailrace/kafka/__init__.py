@@ -1,1 +1,1 @@
-"""Kafka topics, records and access rights, and a real broker for development."""
+"""Kafka topics, records and permissions, and a real broker for development."""

@@ -15,15 +15,15 @@ def resolve_bootstrap_servers(given: str | None) -> str:
     if from_environment := os.environ.get(ENVIRONMENT_VARIABLE):
         return from_environment
     started = [record for record in running_brokers() if record.owner == "hand"]
-    candidates = [record for record in started if record.name == DEFAULT_NAME] or started
-    if len(candidates) == 1:
-        return candidates[0].bootstrap_servers
-    if not candidates:
+    brokers = [record for record in started if record.name == DEFAULT_NAME] or started
+    if len(brokers) == 1:
+        return brokers[0].bootstrap_servers
+    if not brokers:
         raise BrokerUnnamed(
             "no Kafka broker is given, and no development broker is running",
             fix=f"run: tailrace broker start; or pass --bootstrap-servers HOST:PORT, or set {ENVIRONMENT_VARIABLE}",
         )
     raise BrokerUnnamed(
-        "several development brokers are running: " + ", ".join(record.name for record in candidates),
-        fix="choose one, such as: --bootstrap-servers " + candidates[0].bootstrap_servers,
+        "several development brokers are running: " + ", ".join(record.name for record in brokers),
+        fix="choose one, such as: --bootstrap-servers " + brokers[0].bootstrap_servers,
     )

@@ -1,7 +1,7 @@
 """Translate options of Spark's Kafka connector into settings for Tailrace's own Kafka client.
 
 Spark's connector uses the Java client; Tailrace uses librdkafka. Most names are the same. If they differ (JAAS strings,
-key stores), this module translates them or reports that it cannot.
+keystores), this module translates them or reports that it cannot.
 """
 
 import re
@@ -70,7 +70,7 @@ def _jaas_pairs(text: str) -> dict[str, str]:
 
 
 def _add_pem_files(config: dict[str, str | int], client: Mapping[str, str]) -> bool:
-    """Add the certificate files; return False if one is a Java key store, which librdkafka cannot read."""
+    """Add the certificate files; return False if one is a Java keystore (JKS), which librdkafka cannot read."""
     for store, targets in (
         ("ssl.truststore", ("ssl.ca.location",)),
         ("ssl.keystore", ("ssl.certificate.location", "ssl.key.location")),

@@ -1,4 +1,4 @@
-"""Why a broker did not answer Tailrace's own Kafka client: not reached, no TLS, no login, no right.
+"""Why a broker did not answer Tailrace's own Kafka client: not reached, no TLS, no login, not authorized.
 
 Librdkafka reports a refused login or a failed TLS handshake to a callback, while the request itself times out. For
 Spark's own Kafka client see :mod:`tailrace.conditions.kafka`.
@@ -29,6 +29,8 @@ _RIGHTS = {
     KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _TLS = {KafkaErrorCode._SSL}  # noqa: SLF001
+NO_ANSWER = "it did not answer in time"
+ASK_PERMISSION = "ask the broker's administrator for the permission (kafka-acls --add)"
 _OPTIONS = "in options= of the source and the sink"
 _TLS_WANTED = "it accepts TLS connections only, and the client does not use TLS"
 _TLS_NOT_HERE = "the client uses TLS, and the port does not"
@@ -60,7 +62,7 @@ def librdkafka_cause(
     wants = wanted_by(str(config.get("bootstrap.servers", "")), str(config.get("security.protocol", "PLAINTEXT")))
     if wants is not None:
         return Cause(TlsFailed, _TLS_WANTED) if wants is Wants.TLS else Cause(AuthenticationFailed, _LOGIN_WANTED)
-    return Cause(BrokerUnreachable, _own_words(failed) if failed is not None else "it did not answer in time")
+    return Cause(BrokerUnreachable, _own_words(failed) if failed is not None else NO_ANSWER)
 
 
 def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
@@ -82,7 +84,7 @@ def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
         ),
         NotAuthorized: (
             f"the Kafka broker at {address} does not let {who} do that",
-            "ask the broker's administrator for the right (kafka-acls --add)",
+            ASK_PERMISSION,
         ),
     }.get(cause.kind, (f"the Kafka broker at {address} refused a request", "look at the broker's own log"))
     return cause.kind(what, why=cause.why, fix=fix)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tailrace.errors import KafkaError
-from tailrace.kafka.failures import ClientConfig, broker_error, librdkafka_cause, unreachable
+from tailrace.kafka.failures import NO_ANSWER, ClientConfig, broker_error, librdkafka_cause, unreachable
 
 ANSWER_TIMEOUT_S = 5.0
 """Longer than at a start: a slow broker is not an unreachable one."""
@@ -50,7 +50,7 @@ class BrokerPing:
 
     def _error(self) -> KafkaError:
         if self._refusal is None:
-            return unreachable(str(self._config["bootstrap.servers"]), "it did not answer in time")
+            return unreachable(str(self._config["bootstrap.servers"]), NO_ANSWER)
         return broker_error(self._config, librdkafka_cause(self._config, self._refusal))
 
 

@@ -48,7 +48,7 @@ def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key:
 
     Raises:
         BrokerUnreachable: No broker answered in time.
-        TopicMissing: The topic is not there.
+        TopicMissing: The topic does not exist.
         NotAuthorized: This user may not write to the topic.
         KafkaError: The broker did not accept all records.
     """
@@ -123,7 +123,7 @@ def read_records(
 
     Raises:
         BrokerUnreachable: No broker answered in time.
-        TopicMissing: The topic is not there.
+        TopicMissing: The topic does not exist.
         NotAuthorized: This user may not read the topic.
         KafkaError: The broker refused to send the records.
     """

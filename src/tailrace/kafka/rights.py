@@ -25,7 +25,7 @@ _DENIED = (KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED, KafkaErrorCode.GROUP_AUTHO
 def topic_rights(config: Mapping[str, str | int], topics: Iterable[str]) -> dict[str, Rights]:
     """Return what this client may do with each topic.
 
-    The right to read or write includes the right to describe, so a client that may not describe has no right at all.
+    READ and WRITE include DESCRIBE, so a client without DESCRIBE may do nothing.
     """
     with _connected_admin(config) as admin:
         names = TopicCollection(list(topics))
@@ -62,16 +62,16 @@ def require_creatable(config: Mapping[str, str | int], topic: str) -> None:
 def require_rights(
     config: Mapping[str, str | int], operation: str, rights: Mapping[str, Rights], *, group: bool = False
 ) -> list[str]:
-    """Raise an error if a user lacks a right that the pipeline needs.
+    """Raise an error if a user lacks a permission that the pipeline needs.
 
     Args:
         config: The client settings, with the user and the brokers.
         operation: ``READ`` or ``WRITE``.
-        rights: The user's rights by the name of the topic or group.
+        rights: The user's permissions by the name of the topic or group.
         group: Whether the names are consumer groups.
 
     Returns:
-        The names for which the broker does not report rights.
+        The names for which the broker does not report permissions.
 
     Raises:
         NotAuthorized: The user lacks the operation on one of them.
@@ -85,7 +85,7 @@ def require_rights(
 def not_authorized(
     operation: str, name: str, config: Mapping[str, str | int], held: Rights = None, *, group: bool = False
 ) -> NotAuthorized:
-    """Return the error for a missing right, with the command that grants it."""
+    """Return the error for a missing permission, with the command that grants it."""
     kind, address = "group" if group else "topic", config["bootstrap.servers"]
     granted = "" if held is None else f", but the broker grants {', '.join(sorted(held)) or 'nothing'}"
     verb = {READ: "read", WRITE: "write to"}[operation]

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicExists, TopicMissing, counted
 from tailrace.kafka import failures
 from tailrace.kafka.admin import admin_client
-from tailrace.kafka.failures import broker_error, librdkafka_cause, user_of
+from tailrace.kafka.failures import ASK_PERMISSION, NO_ANSWER, broker_error, librdkafka_cause, user_of
 from tailrace.kafka.rights import topic_rights
 
 ASK_TIMEOUT_S = 2.0
@@ -94,10 +94,10 @@ def _require_done(config: ClientConfig, request: Future[None], what: str) -> Non
     except KafkaException as refused:
         cause = librdkafka_cause(config, refused.args[0])
         what = f"may not {what} at {address}" if cause.kind is NotAuthorized else f"could not {what} at {address}"
-        fix = "ask the broker's administrator for this right (kafka-acls --add)" if cause.kind is NotAuthorized else ""
+        fix = ASK_PERMISSION if cause.kind is NotAuthorized else ""
         raise cause.kind(f"{user_of(config)} {what}", why=cause.why, fix=fix) from refused
     except TimeoutError as late:
-        raise BrokerUnreachable(f"the broker at {address} did not {what}", why="it did not answer in time") from late
+        raise BrokerUnreachable(f"the broker at {address} did not {what}", why=NO_ANSWER) from late
 
 
 def _wait_until_visible(config: ClientConfig, name: str) -> None:
@@ -317,7 +317,7 @@ def topic_not_visible(topics: Sequence[str], config: ClientConfig) -> TopicMissi
     return TopicMissing(
         f"topic {names} does not exist at {_address(config)}, or {user} may not see it",
         why=f"{user} lacks DESCRIBE on it, so the broker does not say whether it exists",
-        fix=f"correct the name, or grant {user} the right: "
+        fix=f"correct the name, or grant {user} the permission: "
         f"kafka-acls --add --allow-principal User:NAME --operation Describe --topic {topics[0]}",
     )
 

@@ -174,7 +174,7 @@ def read_progress(events: Path) -> list[Batch]:
     """Read the batches that a lane reported."""
     if not events.exists():
         return []
-    whole, _, _half_written = events.read_text().rpartition("\n")
+    whole, _, _unfinished = events.read_text().rpartition("\n")
     return [json.loads(line) for line in whole.splitlines()]
 
 

@@ -292,7 +292,7 @@ def engines_study(
 
 
 def is_finding(run: Run) -> bool:
-    """Return whether a run is void only because its lane cannot keep up, or leaves the load too little processor time.
+    """Return whether a run is void only because its lane cannot keep up, or leaves the load too little CPU time.
 
     Any other problem is a fault.
     """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tailrace.conditions.condition import Condition, or_microbatch
 from tailrace.conditions.operators import PYTHON_NODES
 from tailrace.pipeline import Mode
+from tailrace.plan.loss import Loss
 from tailrace.plan.operator import Call, Operator
 from tailrace.plan.refusal import Refusal
 from tailrace.plan.slots import Capacity, Slots, fitting_tasks
@@ -27,6 +28,7 @@ class Saved:
         shuffle_partitions: The number of partitions of its state, which cannot change.
         belongs_to: The query that owns it, if that is another one.
         offsets: The next offsets of each source, as Spark wrote them; empty if nothing is committed yet.
+        committed: The number of the last completed batch; None if there is none.
         python: What each Python function cost in the last run, as in :class:`tailrace.engine.FunctionCost`.
     """
 
@@ -35,6 +37,7 @@ class Saved:
     shuffle_partitions: int | None = None
     belongs_to: str = ""
     offsets: tuple[str, ...] = ()
+    committed: int | None = None
     python: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
@@ -70,9 +73,10 @@ class Query:
         sink_topic_settings: The sink topic's settings, as the broker reports them.
         sink_replicas: The number of brokers with a copy of each result; 0 if unknown.
         saved: Its checkpoint.
-        rights_unknown: The topics and groups for which the broker does not report this user's rights.
+        rights_unknown: The topics and groups for which the broker does not report this user's permissions.
         bounded: Whether it ends when it has read what is in the topics at its start.
         uncontrolled: Why its batches cannot end on request; empty if they can.
+        losses: The records that it has not read and that are gone.
     """
 
     name: str
@@ -97,6 +101,7 @@ class Query:
     rights_unknown: tuple[str, ...] = ()
     bounded: bool = False
     uncontrolled: str = ""
+    losses: tuple[Loss, ...] = ()
 
     @property
     def realtime(self) -> bool:

@@ -32,7 +32,8 @@ def require_realtime_interval(interval_ms: int, minimum_ms: int = REALTIME_MINIM
     if interval_ms < minimum_ms:
         raise DurationInvalid(
             f"a checkpoint interval of {in_words(interval_ms)} is too short for real time",
-            why=f"Spark's minimum is {in_words(minimum_ms)}; records never wait for a checkpoint",
+            why=f"Spark's minimum is {in_words(minimum_ms)}; "
+            "records are written as they arrive, not at the next checkpoint",
             fix=f"--checkpoint-every {in_words(minimum_ms)} or longer; 5m is the default",
         )
 

@@ -1,10 +1,10 @@
 """How a source or a sink reaches its brokers: by Tailrace's own Kafka client, or through Spark if only Spark connects.
 
-librdkafka cannot read a Java key store or use Kerberos, so such brokers are asked through Spark once it runs.
+librdkafka cannot read a Java keystore (JKS) or use Kerberos, so such brokers are asked through Spark once it runs.
 
-The rights that a query needs: DESCRIBE for Spark's driver, which describes topics and lists their offsets; READ, which
-includes DESCRIBE, for the tasks, which fetch; WRITE for the producer, and no cluster right since Kafka 2.8. Tasks
-assign partitions to themselves and commit nothing, so a query needs no right to a consumer group, unless the driver
+The permissions that a query needs: DESCRIBE for Spark's driver, which describes topics and lists their offsets; READ,
+which includes DESCRIBE, for the tasks, which fetch; WRITE for the producer. It needs none on the cluster since Kafka
+2.8, and none on a consumer group, because tasks assign partitions to themselves and commit nothing, unless the driver
 fetches offsets like Spark 3.0.
 """
 
@@ -106,7 +106,7 @@ class Endpoint:
         """Require that existing topics may be read or written.
 
         Returns:
-            The topics whose access rights the broker does not report.
+            The topics whose permissions the broker does not report.
 
         Raises:
             NotAuthorized: The user may not use one of them.
@@ -123,7 +123,7 @@ class Endpoint:
         """Require that the driver may join its consumer group, if it joins one.
 
         Returns:
-            The group, if the broker does not report its access rights.
+            The group, if the broker does not report its permissions.
 
         Raises:
             NotAuthorized: The user may not use it.
@@ -131,7 +131,7 @@ class Endpoint:
         if self.spark is None or self.spark.conf.get(JOINS_GROUP, "false") != "true":
             return []
         prefix = self.options.get("groupidprefix", _GROUP_PREFIX)
-        # Spark adds the rest of the name: a right to the prefix covers this one, too.
+        # Spark adds the rest of the name: a permission on the prefix covers this one, too.
         group = self.options.get("kafka.group.id", f"{prefix}-tailrace-check")
         rights = self._group_rights(self.spark, group)
         require_rights(client_identity(self.options), READ, {group: rights}, group=True)

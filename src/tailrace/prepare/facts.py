@@ -6,7 +6,8 @@ from pyspark.sql import SparkSession
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
-from tailrace.errors import CheckpointError
+from tailrace.errors import BrokerUnreachable, CheckpointError
+from tailrace.plan.loss import Loss
 from tailrace.plan.slots import Capacity, Slots, count_slots
 from tailrace.plan.streams import StreamRead
 from tailrace.preflight.query import Query, Saved
@@ -75,7 +76,20 @@ def gather_facts(
         rights_unknown=tuple(sorted(target.rights_unknown)),
         bounded=options.once,
         uncontrolled=built.uncontrolled,
+        losses=_losses(built, saved, reads) if reachable else (),
     )
+
+
+def _losses(built: BuiltQuery, saved: Saved | None, reads: Sequence[StreamRead]) -> tuple[Loss, ...]:
+    """Return what the brokers no longer have of the records after the checkpoint."""
+    if saved is None or saved.committed is None or saved.belongs_to or built.uncontrolled:
+        return ()
+    if not saved.offsets or len(saved.offsets) != len(reads):
+        return ()
+    try:
+        return engine.lost_records(built.frame, saved.location, saved.committed, saved.offsets)
+    except BrokerUnreachable:
+        return ()  # the engine asks again before the first batch
 
 
 def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved:
@@ -91,6 +105,7 @@ def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved
             checkpoint.pinned_shuffle_partitions(),
             checkpoint.other_owner(owner) if owner is not None else "",
             checkpoint.saved_offsets(),
+            checkpoint.last_commit(),
             checkpoint.saved_costs(),
         )
     except OSError as refused:

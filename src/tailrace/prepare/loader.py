@@ -16,6 +16,8 @@ from tailrace.frames.user_code import is_users, user_code
 from tailrace.pipeline import Pipeline
 from tailrace.spark_session import spark_on_demand
 
+_ASSIGN = "assign one: pipeline = tr.Pipeline(name=..., source=..., transform=..., sink=...)"
+
 
 def load_pipeline(reference: str) -> Pipeline:
     """Import the file or module and return the pipeline in it.
@@ -79,12 +81,12 @@ def _pipeline_in(module: ModuleType, name: str, place: str) -> Pipeline:
         return distinct[0]
     if not distinct:
         raise PipelineNotFound(
-            f"{place} holds no pipeline",
+            f"{place} defines no pipeline",
             why="none of its module-level names is a tailrace.Pipeline",
-            fix="assign one: pipeline = tr.Pipeline(name=..., source=..., transform=..., sink=...)",
+            fix=_ASSIGN,
         )
     raise PipelineNotFound(
-        f"{place} holds {len(distinct)} pipelines: {', '.join(pipelines)}",
+        f"{place} defines {len(distinct)} pipelines: {', '.join(pipelines)}",
         fix=f"name one: {place}:{next(iter(pipelines))}",
     )
 
@@ -98,12 +100,13 @@ def _split(reference: str) -> tuple[str, str]:
 def _by_name(pipelines: dict[str, Pipeline], module: ModuleType, name: str, place: str) -> Pipeline:
     if name in pipelines:
         return pipelines[name]
+    fix = f"use {' or '.join(f'{place}:{each}' for each in pipelines)}" if pipelines else _ASSIGN
     if hasattr(module, name):
         raise PipelineNotFound(
             f"{name} in {place} is a {type(getattr(module, name)).__name__}, not a Pipeline",
-            fix=f"pipelines there: {', '.join(pipelines) or 'none'}",
+            fix=fix,
         )
-    raise PipelineNotFound(f"{place} has no name {name!r}", fix=f"pipelines there: {', '.join(pipelines) or 'none'}")
+    raise PipelineNotFound(f"{place} has no name {name!r}", fix=fix)
 
 
 def _import_file(path: Path) -> ModuleType:

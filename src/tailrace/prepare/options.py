@@ -14,6 +14,7 @@ from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms, re
 
 ModeName = Literal["realtime", "microbatch", "auto"]
 StarvedAction = Literal["stop", "warn"]
+DataLossAction = Literal["fail", "warn"]
 DEFAULT_CHECKPOINT_EVERY = "5m"
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
 _DOC_WIDTH = 112
@@ -51,7 +52,8 @@ class RunOptions:
     checkpoint_every: str | None = field(
         default=None,
         metadata=_help(
-            "Real time: how often to save progress, 5s at least. Records never wait for it. Default: 5m.",
+            "Real time: how often to save progress, 5s at least. Records are written as they arrive, not at the next "
+            "checkpoint; each checkpoint pauses the output briefly. Default: 5m.",
             "DURATION",
         ),
     )
@@ -73,8 +75,8 @@ class RunOptions:
     once: bool = field(
         default=False,
         metadata=_help(
-            "Process what is in the topics now, then end. A first run starts at the beginning of the topics, unless "
-            "the source sets starting."
+            "Process the records that exist now, then end. The first run of a pipeline starts at the earliest record, "
+            "unless starting of the source is a time or offsets."
         ),
     )
     starved: StarvedAction = field(
@@ -84,9 +86,18 @@ class RunOptions:
     tasks: int | Literal["auto"] | None = field(
         default=None,
         metadata=_help(
-            "Real time: the most tasks that read each source; its partitions share them. auto: as many as fit. "
-            "Default: one for each partition.",
+            "Real time: the most tasks that read each source; its partitions share them. auto: at most 4 per core on "
+            "the Spark that Tailrace starts on this machine, elsewhere as many as fit. Default: one for each "
+            "partition.",
             "N|auto",
+        ),
+    )
+    on_data_loss: DataLossAction | None = field(
+        default=None,
+        metadata=_help(
+            "If unread records are gone, because their topic was created again or has deleted them: end with an error, "
+            "or log a warning and continue with the records that are left. Default: fail, or warn for a source with "
+            "failOnDataLoss=false."
         ),
     )
     stop_timeout: str = field(
@@ -105,6 +116,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         _require_choice("mode", str(self.mode), get_args(ModeName))
         _require_choice("starved", self.starved, get_args(StarvedAction))
+        if self.on_data_loss is not None:
+            _require_choice("on_data_loss", self.on_data_loss, get_args(DataLossAction))
         object.__setattr__(self, "conf", dict(self.conf or {}))
         object.__setattr__(self, "tasks", _task_count(self.tasks))
         parse_duration_ms(self.trigger_every, "--trigger-every")

@@ -134,7 +134,8 @@ class PipelineTarget:
         sink = self.pipeline.sink
         writer = frame.rows.writeStream.format("kafka").options(**sink.options).options(**sink.destination)
         writer = writer.option(SERVERS, self._servers).outputMode("update")
-        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs)
+        outputs = tuple(topic for topic in (sink.topic, self.pipeline.dead_letter_topic) if topic is not None)
+        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs, outputs=outputs)
 
     @property
     def _sources(self) -> list[Endpoint]:
@@ -148,7 +149,7 @@ class PipelineTarget:
         return Endpoint.of({**self.pipeline.sink.options, SERVERS: self._servers}, self._spark)
 
     def _require_sink(self) -> None:
-        """Require the sink's topic and the right to write; topics that a column names are unknown yet."""
+        """Require the sink's topic and the permission to write; topics that a column names are unknown yet."""
         topic = self.pipeline.sink.topic
         if topic is not None:
             self._sink.partitions([topic])
@@ -167,7 +168,7 @@ class PipelineTarget:
         if topics is None:
             raise OptionRefused(
                 f"the topics that match {source.pattern!r} cannot be listed",
-                why="with a Java key store only Spark can connect, and it lists them only when the query runs",
+                why="with a Java keystore (JKS) only Spark can connect, and it lists them only when the query runs",
                 fix="name the topics: KafkaSource([...])",
             )
         if not topics.partitions:
@@ -175,7 +176,7 @@ class PipelineTarget:
             hidden = f"; it does not list what {user_of(config)} may not describe" if "sasl.username" in config else ""
             raise TopicMissing(
                 f"no topic matches {source.pattern!r}",
-                why=f"the broker lists no such topic, and real time gives each partition a task at the start{hidden}",
+                why=f"the broker lists no such topic, and the start plans tasks for the partitions that exist{hidden}",
                 fix="create the topic first, or correct the pattern",
             )
         return topics

@@ -22,6 +22,7 @@ from tailrace.errors import (
     CheckpointForeign,
     CheckpointFormatOld,
     CheckpointOutgrown,
+    DataLost,
     DefinitionError,
     NotAuthorized,
     QueryRefused,
@@ -38,6 +39,7 @@ from tailrace.preflight.checks import (
     checkpoint_format,
     checkpoint_outgrown,
     checkpoint_partitions,
+    data_lost,
     setting_unworkable,
     slots_missing,
 )
@@ -63,6 +65,7 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_format.CODE: CheckpointFormatOld,
     checkpoint_foreign.CODE: CheckpointForeign,
     checkpoint_outgrown.CODE: CheckpointOutgrown,
+    data_lost.CODE: DataLost,
     broker_unreachable.CODE: BrokerUnreachable,
     TlsFailed.code: TlsFailed,
     AuthenticationFailed.code: AuthenticationFailed,
@@ -241,7 +244,11 @@ class _Planning:
 
 
 def _controlled(built: BuiltQuery, options: RunOptions) -> BuiltQuery:
-    return built.controlled(bounded=options.once and options.realtime, tasks=options.source_tasks)
+    return built.controlled(
+        bounded=options.once and options.realtime,
+        tasks=options.source_tasks,
+        fail_on_data_loss=None if options.on_data_loss is None else options.on_data_loss == "fail",
+    )
 
 
 def _with_enough_slots(query: Query) -> Query:

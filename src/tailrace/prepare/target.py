@@ -29,6 +29,7 @@ class BuiltQuery:
         costs: The costs of its Python functions, if the engine runs them.
         microbatch_output: Its output mode in micro-batch.
         uncontrolled: Why its batches cannot end on request; empty if they can.
+        outputs: The topics that it writes to, as far as they are known before the start.
     """
 
     name: str
@@ -39,23 +40,25 @@ class BuiltQuery:
     costs: engine.FunctionCosts | None = None
     microbatch_output: str = "update"
     uncontrolled: str = ""
+    outputs: tuple[str, ...] = ()
 
     @property
     def watched(self) -> tuple[engine.RecordCounts | engine.FunctionCosts, ...]:
         """Every counter that listens while the query runs."""
         return (*self.counts, *([self.costs] if self.costs is not None else []))
 
-    def controlled(self, *, bounded: bool, tasks: int | None) -> "BuiltQuery":
+    def controlled(self, *, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None) -> "BuiltQuery":
         """Return the same query with batches that can end on request, if its sources allow that.
 
         Args:
             bounded: Whether it ends, in real time, when it has read what is in the topics at its start.
             tasks: The most tasks that read each source in real time; None for one task per partition.
+            fail_on_data_loss: Whether it ends if records are gone; None to leave it to each source.
         """
         uncontrolled = engine.uncontrolled(self.frame)
         if uncontrolled:
             return replace(self, uncontrolled=uncontrolled)
-        frame = engine.control_sources(self.frame, bounded=bounded, tasks=tasks)
+        frame = engine.control_sources(self.frame, bounded=bounded, tasks=tasks, fail_on_data_loss=fail_on_data_loss)
         writer = engine.writer_of(self.writer, frame) if self.writer is not None else None
         return replace(self, frame=frame, writer=writer)
 

@@ -16,11 +16,11 @@ class SourceTopics:
 
     partitions: Mapping[str, int]
     rights_unknown: tuple[str, ...] = ()
-    """The topics whose access rights the broker does not report."""
+    """The topics whose permissions the broker does not report."""
 
     @property
     def total(self) -> int:
-        """The partitions of all topics: in real time, one task reads each."""
+        """The number of partitions of all topics; in real time each has a task, unless ``tasks`` limits them."""
         return sum(self.partitions.values())
 
 
@@ -42,7 +42,7 @@ class QueryTopics:
 
     @property
     def rights_unknown(self) -> set[str]:
-        """The topics whose access rights the broker does not report."""
+        """The topics whose permissions the broker does not report."""
         return {topic for source in self.known for topic in source.rights_unknown}
 
     def tasks(self, most: int | None) -> int | None:
@@ -88,7 +88,7 @@ def require_groups(reads: Sequence[StreamRead], own: SparkSession) -> set[str]:
     """Require that Spark's driver may join the consumer groups of a query's sources, if it joins any.
 
     Returns:
-        The groups whose access rights the broker does not report.
+        The groups whose permissions the broker does not report.
 
     Raises:
         NotAuthorized: It may not.

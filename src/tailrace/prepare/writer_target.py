@@ -119,6 +119,7 @@ class WriterTarget(FrameTarget):
             _in_update_mode(moved, frame, options),
             costs=costs,
             microbatch_output=self._settings.output_mode,
+            outputs=(self._settings.options["topic"],) if sink_endpoint(self._settings) is not None else (),
         )
 
     def _location(self, options: RunOptions) -> str:
@@ -132,7 +133,7 @@ class WriterTarget(FrameTarget):
         return str(location or default_location(self.name))
 
     def _require_sink(self) -> None:
-        """Require the topic that the writer names and the right to write to it."""
+        """Require the topic that the writer names and the permission to write to it."""
         sink = sink_endpoint(self._settings, self.frame.sparkSession)
         if sink is not None:
             topic = self._settings.options["topic"]

@@ -5,6 +5,7 @@ import time
 from tailrace import engine
 from tailrace.errors import QueryFailed, QueryRefused, TailraceError
 from tailrace.pipeline import Mode
+from tailrace.running.flow_watch import NO_REALTIME_SCAN
 from tailrace.running.query import RunningQuery
 
 _TIMEOUT_S = 60.0
@@ -43,7 +44,7 @@ def _await_tasks(running: RunningQuery) -> None:
     if not engine.runs_in_real_time(running.query):
         raise QueryRefused(
             f"query {running.name!r} was started in real time, but Spark does not run it in real time",
-            why="its running plan has no real-time scan",
+            why=NO_REALTIME_SCAN,
         )
     # Not an error after the deadline: a large model may take minutes to load.
     while not running.has_functions_loaded() and time.monotonic() < deadline:

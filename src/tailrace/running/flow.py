@@ -16,7 +16,7 @@ from tailrace.running.waits import Place
 STARVED_S = 2.0
 """How long tasks may wait for a slot until their partitions are called starved."""
 LOOKS = 3
-"""How many looks in a row must find them waiting: on a busy machine Spark's own figures are late."""
+"""How many checks in a row must find them waiting: on a busy machine Spark's own figures are late."""
 PATIENCE_S = 10.0
 """How long they may wait until the query has to end: at a batch boundary, other tasks may still hold slots."""
 RECOVERY_S = 120.0

@@ -31,6 +31,8 @@ _SAY_AGAIN_S = 60.0
 """A state that comes and goes is logged at most this often."""
 _BLIND_S = 30.0
 """How long checks may fail before a warning: a few always fail while Spark ends."""
+NO_REALTIME_SCAN = "its running plan has no real-time scan"
+"""Why a query that runs does not run in real time."""
 _log = logging.getLogger("tailrace")
 
 
@@ -138,7 +140,7 @@ class FlowWatch:
             self._stop_for(
                 QueryRefused(
                     f"query {self._name!r} was started in real time, but Spark no longer runs it in real time",
-                    why="its running plan has no real-time scan",
+                    why=NO_REALTIME_SCAN,
                 )
             )
             return

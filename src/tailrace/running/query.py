@@ -17,6 +17,7 @@ from tailrace.conditions.failures import translate_failure
 from tailrace.engine import (
     FunctionCost,
     FunctionCosts,
+    OutputTopics,
     RecordCounts,
     failure_text,
     has_jvm_ended,
@@ -36,6 +37,7 @@ from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
 from tailrace.running.saving import SavedCheckpoint, Saving
+from tailrace.running.topic_watch import TopicWatch
 from tailrace.running.visible_records import VisibleRecords
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class RunningQuery:
         self._flow: FlowWatch | None = None
         self._brokers: list[BrokerWatch] = []
         self._partitions: PartitionWatch | None = None
+        self._topics: TopicWatch | None = None
         self._endpoints: tuple[Endpoint, ...] = ()
         self.lost_lineage = ""
         """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
@@ -158,6 +161,11 @@ class RunningQuery:
             control.set_spare_tasks(spare_slots // len(endpoints))
             self._partitions = PartitionWatch(self.name, control, self._has_ended)
             self._partitions.start()
+
+    def follow_topics(self, outputs: OutputTopics | None) -> None:
+        """Start to log which of its topics are created again."""
+        self._topics = TopicWatch(self.name, self._ending.control, outputs, self._has_ended)
+        self._topics.start()
 
     def positions(self) -> list[Position]:
         """Return where it is in each partition of its topics, and how many records it has not read yet.
@@ -348,6 +356,8 @@ class RunningQuery:
     def _end_watches(self) -> None:
         if self._partitions is not None:
             self._partitions.end()
+        if self._topics is not None:
+            self._topics.end()
         for watch in self._brokers:
             watch.end()
         if self._flow is not None:

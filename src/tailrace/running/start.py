@@ -19,6 +19,7 @@ from tailrace.running.confirm import confirm
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
 from tailrace.running.signals import defer_signals, raise_on_signals
+from tailrace.running.topic_watch import note_recreated
 from tailrace.running.visible_records import visible_records
 from tailrace.spark_session import pin_context
 
@@ -71,12 +72,16 @@ def start_query(
 def _start(prepared: Prepared) -> RunningQuery:
     """Hand the query to Spark and see that it runs."""
     options, query = prepared.options, prepared.query
+    outputs = _output_topics(prepared)
     with ExitStack() as unconfirmed:
+        if outputs is not None:
+            unconfirmed.callback(outputs.close)
         with defer_signals():
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(prepared))
         raise_on_signals(running)
         pin_context()  # stopping it would stop the query
+        running.follow_topics(outputs)
         confirm(running)
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
@@ -89,6 +94,16 @@ def _start(prepared: Prepared) -> RunningQuery:
         running.follow_brokers(broker_configs(query.reads, query.sink))
         unconfirmed.pop_all()
     return running
+
+
+def _output_topics(prepared: Prepared) -> engine.OutputTopics | None:
+    """Record the ids of the topics that the query writes to, before it writes its first record."""
+    built, sink = prepared.built, prepared.query.sink
+    if built is None or sink is None or not built.outputs:
+        return None
+    outputs = engine.OutputTopics(built.frame.sparkSession, sink.options, built.outputs, prepared.checkpoint.location)
+    note_recreated(built.name, outputs)
+    return outputs
 
 
 def _begin(prepared: Prepared) -> RunningQuery:

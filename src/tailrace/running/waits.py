@@ -13,9 +13,9 @@ SILENT_S = 3.0
 SLOW_S = 3.0
 """How long the query may work on a record, or fall behind, before it is called slow."""
 LOOKS = 3
-"""How many looks in a row must agree: on a busy machine one look may come late, or find old figures."""
+"""How many checks in a row must agree: on a busy machine one check may be late, or get old figures."""
 _LATE_MS = 1000
-"""What a look counts as a wait."""
+"""What a check counts as a wait."""
 _OLD_MS = 2000
 """How long the ends of the topics are good for."""
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.errors import MeasurementFailed
 from tailrace.kafka.broker import Broker, temporary_broker
 from tailrace.kafka.client import plain_client
+from tailrace.kafka.failures import NO_ANSWER
 from tailrace.kafka.records import topic_record
 from tailrace.kafka.topics import ClientConfig, create_topic, list_topics, log_ends, matching
 from tailrace.pipeline import KafkaSource, Pipeline, epoch_milliseconds
@@ -87,12 +88,12 @@ class Bench:
                 on_delivery=lambda failed, _: refused.append(str(failed)) if failed is not None else None,
             )
         if producer.flush(_SEND_TIMEOUT_S) or refused:
-            why = refused[0] if refused else "it did not answer in time"
+            why = refused[0] if refused else NO_ANSWER
             raise MeasurementFailed("the test's private broker did not take all records", why=why)
 
     def read(self, topic: str, since: dict[int, int], until: dict[int, int]) -> list[OutputRecord]:
         """Return the records of a topic between two ends, by partition."""
-        found: list[OutputRecord] = []
+        records: list[OutputRecord] = []
         consumer = Consumer({**self.config, "group.id": "tailrace-testing", "enable.auto.commit": False})
         try:
             for partition, end in until.items():
@@ -105,11 +106,11 @@ class Bench:
                     if message is None:
                         raise MeasurementFailed(f"the test's private broker did not give all records of {topic}")
                     if message.error() is None:
-                        found.append(_output_record(message))
+                        records.append(_output_record(message))
                         position = int(message.offset() or 0) + 1
         finally:
             consumer.close()
-        return found
+        return records
 
     def offsets(self, source: KafkaSource) -> dict[str, dict[str, int]]:
         """Return the current ends of a source's topics, as options of Spark's Kafka source."""

@@ -29,11 +29,11 @@ def run(
     """Run a pipeline on rows until all of them are processed, and return what it wrote.
 
     Args:
-        pipeline: The pipeline, as it is. Its topics are made on a private broker.
-        rows: Dictionaries for JSON; text and bytes as they are, so that a test can send what is malformed; a
+        pipeline: The pipeline, unchanged. Its topics are created on a private broker.
+        rows: Dictionaries for JSON; unchanged text and bytes, so that a test can send malformed records; a
             :class:`Record` for a key, headers, a topic or a timestamp; :data:`CHECKPOINT` between two of them.
         mode: ``"batch"``, ``"microbatch"`` or ``"realtime"``.
-        topics: More topics to make, where the pipeline routes by a column.
+        topics: More topics to create, if the pipeline routes by a column.
         timeout_s: How long it may take.
 
     Raises:

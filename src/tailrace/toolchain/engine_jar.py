@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.errors import EngineBuildFailed, EngineMissing
+from tailrace.errors import REINSTALL, EngineBuildFailed, EngineMissing
 from tailrace.toolchain.filelock import LockTimeoutError, exclusive
 from tailrace.toolchain.java import Java
 from tailrace.toolchain.spark import pyspark_jars_dir, pyspark_version
@@ -52,7 +52,7 @@ class EngineJar:
             raise EngineMissing(
                 f"the engine jar {self.jar} does not exist",
                 why="this installation of Tailrace is incomplete",
-                fix="reinstall Tailrace: pip install --force-reinstall --no-deps tailrace",
+                fix=REINSTALL,
             )
         return self.jar
 

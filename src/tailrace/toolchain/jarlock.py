@@ -4,10 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.errors import JarLockInvalid
+from tailrace.errors import REINSTALL, JarLockInvalid
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
-_REINSTALL = "reinstall Tailrace: pip install --force-reinstall --no-deps tailrace"
 
 _COORDINATE = r"[A-Za-z0-9._-]+"
 _LINE = re.compile(
@@ -46,7 +45,7 @@ def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise JarLockInvalid(f"cannot read the jar lock {path}", why=str(error), fix=_REINSTALL) from error
+        raise JarLockInvalid(f"cannot read the jar lock {path}", why=str(error), fix=REINSTALL) from error
     jars: dict[str, Jar] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].strip()
@@ -68,4 +67,4 @@ def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
 
 
 def _invalid(path: Path, number: int, why: str) -> JarLockInvalid:
-    return JarLockInvalid(f"line {number} of the jar lock {path} is invalid", why=why, fix=_REINSTALL)
+    return JarLockInvalid(f"line {number} of the jar lock {path} is invalid", why=why, fix=REINSTALL)

@@ -62,8 +62,8 @@ def find_java() -> Java | None:
     for variable in _VARIABLES:
         if home := os.environ.get(variable):
             return _named(variable, Path(home).expanduser())
-    for candidate in _on_path():
-        if (java := _usable(candidate, "PATH")) is not None:
+    for executable in _on_path():
+        if (java := _usable(executable, "PATH")) is not None:
             return java
     installed = [java for path, origin in _in_usual_folders() if (java := _usable(path, origin)) is not None]
     if installed:
@@ -148,9 +148,9 @@ def _with_shim(real: Path, origin: str) -> tuple[Path, Path]:
 
 def _on_path() -> Iterator[Path]:
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        candidate = Path(folder) / "java"
-        if folder and candidate.is_file():
-            yield candidate
+        executable = Path(folder) / "java"
+        if folder and executable.is_file():
+            yield executable
 
 
 def _in_usual_folders() -> Iterator[tuple[Path, str]]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tailrace.errors import JavaMissing
+from tailrace.errors import REINSTALL, JavaMissing
 from tailrace.toolchain.addresses import redact_addresses
 from tailrace.toolchain.directories import cache_dir
 from tailrace.toolchain.filelock import LockTimeoutError, exclusive
@@ -33,7 +33,7 @@ def pinned_version() -> str:
     if match is None:
         raise JavaMissing(
             f"the lock file {_LOCK_FILE} names no Java runtime",
-            fix="reinstall Tailrace: pip install --force-reinstall --no-deps tailrace",
+            fix=REINSTALL,
         )
     return match.group(1)
 

@@ -12,7 +12,7 @@ _MAGIC, _FORMAT_VERSION, _TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
 
 
 def write_truststore(path: Path) -> bool:
-    """Write Python's trusted authorities to ``path`` as a Java key store; return False if there are none."""
+    """Write Python's trusted authorities to ``path`` as a Java keystore (JKS); return False if there are none."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     entries = [struct.pack(">III", _MAGIC, _FORMAT_VERSION, len(certificates))]
     for number, certificate in enumerate(certificates):

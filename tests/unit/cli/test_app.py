@@ -89,7 +89,7 @@ def test_what_why_and_fix_each_have_a_line(capsys: Capture, tmp_path: Path) -> N
     shown = capsys.readouterr()
     assert shown.out == ""
     what, why, fix = shown.err.splitlines()
-    assert what == "error: cli_empty.py holds no pipeline [PIPELINE_NOT_FOUND]"
+    assert what == "error: cli_empty.py defines no pipeline [PIPELINE_NOT_FOUND]"
     assert why.startswith("  why: ")
     assert fix.startswith("  fix: ")
 

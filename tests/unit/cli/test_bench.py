@@ -62,11 +62,11 @@ class FakeBench:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    made = FakeBench()
-    monkeypatch.setattr("tailrace.measure.run.open_bench", made.place)
-    monkeypatch.setattr("tailrace.measure.study.run_study", made.run)
+    bench = FakeBench()
+    monkeypatch.setattr("tailrace.measure.run.open_bench", bench.place)
+    monkeypatch.setattr("tailrace.measure.study.run_study", bench.run)
     monkeypatch.setattr("tailrace.report.write_report", lambda _result, _file: None)
-    return made
+    return bench
 
 
 def refused(capsys: Capture, *arguments: str) -> list[str]:

@@ -44,7 +44,7 @@ def test_a_report_has_tasks_latency_chain_and_findings(capsys: Capture, monkeypa
         "tasks    read the topics      8",
         "         after shuffle 1     20",
         "         after shuffle 2     20",
-        "         together            48 of 2 slots, for as long as it runs; micro-batch needs 1",
+        "         total               48 slots needed, 2 available; micro-batch needs 1",
         "latency  every record: about 0.5 ms (topic to task 0.5)",
         "         at a checkpoint: about 300 ms (pause 300)",
         "progress /c, format 2: either mode",
@@ -80,11 +80,11 @@ def test_warnings_and_advice_exit_with_0(capsys: Capture, monkeypatch: pytest.Mo
 
 def test_data_goes_to_standard_output(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(monkeypatch, ERROR, arguments=("--json",)) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert told["mode"] == "realtime"
-    assert told["slots"] == {"stages": [8, 20, 20], "required": 48, "available": 2}
-    assert told["findings"] == [
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert data["mode"] == "realtime"
+    assert data["slots"] == {"stages": [8, 20, 20], "required": 48, "available": 2}
+    assert data["findings"] == [
         {
             "code": "OPERATOR_REFUSED",
             "severity": "error",

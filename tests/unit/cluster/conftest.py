@@ -33,10 +33,10 @@ class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         alive = len(list(registered.glob(f"{{port}}-*")))
         apps = [{{"name": "cards", "cores": 8}}]
-        found = {{"url": f"spark://{{host}}:{{port}}", "aliveworkers": alive, "activeapps": apps}}
+        state = {{"url": f"spark://{{host}}:{{port}}", "aliveworkers": alive, "activeapps": apps}}
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
+        self.wfile.write(json.dumps(state).encode())
 
     def log_message(self, *_):
         pass

@@ -17,7 +17,10 @@ from tailrace.conditions.failures import values_of
 from tailrace.preflight.checks import ALL
 
 PACKAGE = Path(tailrace.__file__).parent
-WRITTEN_ONCE = [*PACKAGE.glob("conditions/*.py"), *PACKAGE.glob("preflight/**/*.py"), PACKAGE / "kafka" / "failures.py"]
+WRITTEN_ONCE = [
+    *(path for part in ("conditions", "preflight", "running", "frames") for path in PACKAGE.glob(f"{part}/**/*.py")),
+    PACKAGE / "kafka" / "failures.py",
+]
 SENTENCE_WORDS = 5
 
 

@@ -7,6 +7,7 @@ from tailrace.errors import (
     AuthenticationFailed,
     CheckpointFormatOld,
     CheckpointUnwritable,
+    DataLost,
     DeadLettersFailed,
     NotAuthorized,
     QueryFailed,
@@ -95,6 +96,15 @@ TOPIC = (
     f"UnknownTopicOrPartitionException: This server does not host this topic-partition.\n{JAVA_FRAMES}"
 )
 DATA_LOSS = f"[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost.\n{JAVA_FRAMES}"
+RECREATED = (
+    f"{JAVA_FRAMES}Caused by: org.apache.spark.sql.kafka010.tailrace.RecordsLostException: "
+    f"TAILRACE_RECORDS_LOST recreated in payments: 0: 4000, 1: 3980.\n{JAVA_FRAMES}"
+)
+DELETED = "RecordsLostException: TAILRACE_RECORDS_LOST deleted in pay.ments-0: 5 to 99."
+OFFSET_GONE = (
+    "java.lang.IllegalStateException: Cannot fetch records in [2, 41) (GroupId: a, TopicPartition: payments-0). \n"
+    "Some data may have been lost because they are not available in Kafka any more"
+)
 UNKNOWN = (
     f"[STREAM_FAILED] Query [id = 0c5a] terminated with exception: outer words SQLSTATE: XXKST\n"
     f"org.apache.spark.SparkException: outer words\n{JAVA_FRAMES}"
@@ -180,7 +190,10 @@ CASES: list[tuple[str, type[TailraceError]]] = [
     (OUTPUT_MODE, QueryRefused),
     (SINK, QueryRefused),
     (TOPIC, TopicMissing),
-    (DATA_LOSS, QueryFailed),
+    (DATA_LOSS, DataLost),
+    (RECREATED, DataLost),
+    (DELETED, DataLost),
+    (OFFSET_GONE, DataLost),
     (UNKNOWN, QueryFailed),
     (MALFORMED, RecordMalformed),
     (DEAD_LETTERS, DeadLettersFailed),
@@ -502,3 +515,18 @@ def test_a_result_that_the_broker_refused_is_reported_with_the_topic_and_its_set
     assert error.what == f"query 'fraud': a result is too large for {named}"
     assert "max.message.bytes" in error.why
     assert "max.message.bytes" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "why"),
+    [
+        (RECREATED, "query 'fraud': topic 'payments' was deleted and created again", "0: 4000, 1: 3980"),
+        (DELETED, "query 'fraud': pay.ments-0 has deleted records that the query had not read", "5 to 99"),
+        (OFFSET_GONE, "payments-0 no longer has records that query 'fraud' has not read", "retention"),
+    ],
+)
+def test_records_that_are_gone_are_reported_with_their_topic(text: str, what: str, why: str) -> None:
+    error = translate_failure("fraud", text)
+    assert error.what == what
+    assert why in error.why
+    assert error.fix.endswith("start it with --on-data-loss warn (on_data_loss='warn')")

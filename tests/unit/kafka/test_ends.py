@@ -154,8 +154,8 @@ def test_a_long_transaction_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_visible_end_is_found(logs: Logs) -> None:
     with pytest.MonkeyPatch.context() as patch:
         broker = ask(patch, logs)
-        found = visible_ends(CONFIG, counts_of(logs))
-    assert found == {topic: {0: log.visible_end} for (topic, _), log in logs.items()}
+        ends = visible_ends(CONFIG, counts_of(logs))
+    assert ends == {topic: {0: log.visible_end} for (topic, _), log in logs.items()}
     assert broker.closed == 1
 
 

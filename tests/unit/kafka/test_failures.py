@@ -19,9 +19,9 @@ NO_ANSWER = Code(Code._TRANSPORT, "Failed to get metadata: Local: Broker transpo
 @pytest.fixture(autouse=True)
 def wants(monkeypatch: pytest.MonkeyPatch) -> dict[str, Wants | None]:
     """What the listener wants, without one."""
-    found: dict[str, Wants | None] = {"it": None}
-    monkeypatch.setattr(failures, "wanted_by", lambda _servers, _protocol: found["it"])
-    return found
+    listener: dict[str, Wants | None] = {"it": None}
+    monkeypatch.setattr(failures, "wanted_by", lambda _servers, _protocol: listener["it"])
+    return listener
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,14 @@ def test_every_result_is_foreign_if_nothing_was_sent() -> None:
 
 def test_spans_split_the_latency_in_three() -> None:
     sent = appended(range(-50, RECORDS), after_ms=2)
-    made = appended(range(-50, RECORDS), after_ms=7)
-    found = spans(sent, made, arrivals_of(range(RECORDS), 10.0), measurement())
-    assert found == {
+    results = appended(range(-50, RECORDS), after_ms=7)
+    parts = spans(sent, results, arrivals_of(range(RECORDS), 10.0), measurement())
+    assert parts == {
         "intended to broker": Span(2.0, 2.0, 2.0),
         "broker to sink": Span(5.0, 5.0, 5.0),
         "sink to receipt": Span(3.0, 3.0, 3.0),
     }
-    assert tuple(found) == SPANS
+    assert tuple(parts) == SPANS
 
 
 def test_spans_use_the_first_result_of_each_measured_record() -> None:
@@ -105,16 +105,16 @@ def test_spans_use_the_first_result_of_each_measured_record() -> None:
         (),
     )
     arrivals = arrivals_of([*range(-5, RECORDS), *range(RECORDS)], [*[4.0] * (RECORDS + 5), *[60.0] * RECORDS])
-    found = spans(slow_before, twice, arrivals, measurement())
-    assert found is not None
-    assert [found[name].p99 for name in SPANS] == [1.0, 1.0, 2.0]
+    parts = spans(slow_before, twice, arrivals, measurement())
+    assert parts is not None
+    assert [parts[name].p99 for name in SPANS] == [1.0, 1.0, 2.0]
 
 
 def test_a_span_is_never_negative() -> None:
     sent = appended(range(RECORDS), after_ms=-1)
-    found = spans(sent, appended(range(RECORDS), after_ms=0), arrivals_of(range(RECORDS), 2.0), measurement())
-    assert found is not None
-    assert found["intended to broker"].p50 == 0.0
+    parts = spans(sent, appended(range(RECORDS), after_ms=0), arrivals_of(range(RECORDS), 2.0), measurement())
+    assert parts is not None
+    assert parts["intended to broker"].p50 == 0.0
 
 
 def test_no_spans_without_records_in_both_topics() -> None:
@@ -162,11 +162,11 @@ class FakeTopics:
         self.is_closed = False
 
     def ends(self, _client: Any, counts: dict[str, int]) -> dict[str, dict[str, int]]:
-        found = {}
+        offsets = {}
         for topic in counts:
             real = [message for message in self.topics[topic] if message.failed is None]
-            found[topic] = {str(number): sum(each.partition() == number for each in real) for number in range(2)}
-        return found
+            offsets[topic] = {str(number): sum(each.partition() == number for each in real) for number in range(2)}
+        return offsets
 
     def consumer(self, _config: Any) -> "FakeTopics":
         self.given = 0
@@ -193,11 +193,11 @@ def use(monkeypatch: pytest.MonkeyPatch, **topics: list[FakeMessage]) -> FakeTop
 
 def messages(count: int, value: Any = None) -> list[FakeMessage]:
     make = event_maker(128)
-    found = []
+    batch = []
     for number in range(count):
         text = make(number, int(due(number)))[1] if value is None else json.dumps(value(number)).encode()
-        found.append(FakeMessage(number, text, {"bench.id": b"%d" % number, "bench.sent_ns": b"%d" % due(number)}))
-    return found
+        batch.append(FakeMessage(number, text, {"bench.id": b"%d" % number, "bench.sent_ns": b"%d" % due(number)}))
+    return batch
 
 
 def doubled(number: int) -> dict[str, Any]:
@@ -207,11 +207,11 @@ def doubled(number: int) -> dict[str, Any]:
 
 def test_a_topic_is_read_completely_with_append_times(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, one=messages(20))
-    found = read_appended(CLIENT, "one")
-    assert found.numbers.tolist() == list(range(20))
-    assert found.sent_ns.tolist() == due(range(20)).tolist()
-    assert found.appended_ms.tolist() == [START // MS + number + 1 for number in range(20)]
-    assert found.values[3]["key"] == event(3).key
+    records = read_appended(CLIENT, "one")
+    assert records.numbers.tolist() == list(range(20))
+    assert records.sent_ns.tolist() == due(range(20)).tolist()
+    assert records.appended_ms.tolist() == [START // MS + number + 1 for number in range(20)]
+    assert records.values[3]["key"] == event(3).key
     assert fake.is_closed
 
 
@@ -245,9 +245,9 @@ def test_stamps_are_keyed_by_partition_and_offset(monkeypatch: pytest.MonkeyPatc
 def test_an_audit_of_a_correct_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, source=messages(100), sink=messages(100, doubled))
     seen = measurement(arrivals_of(range(100)), end=100)
-    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [seen])
-    assert (found.checked, found.wrong, found.foreign) == (100, 0, 0)
-    assert found.spans_ms is not None
+    (result,) = audit(Work.STATELESS, CLIENT, "source", "sink", [seen])
+    assert (result.checked, result.wrong, result.foreign) == (100, 0, 0)
+    assert result.spans_ms is not None
 
 
 def test_an_audit_counts_wrong_and_foreign_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,16 +256,16 @@ def test_an_audit_counts_wrong_and_foreign_results(monkeypatch: pytest.MonkeyPat
         return {**doubled(number), **changed.get(number, {})}
 
     use(monkeypatch, source=messages(100), sink=messages(100, harmed))
-    (found,) = audit(Work.STATELESS, CLIENT, "source", "sink", [measurement(arrivals_of(range(100)), end=100)])
-    assert (found.checked, found.wrong, found.foreign) == (100, 1, 2)
+    (result,) = audit(Work.STATELESS, CLIENT, "source", "sink", [measurement(arrivals_of(range(100)), end=100)])
+    assert (result.checked, result.wrong, result.foreign) == (100, 1, 2)
 
 
 def test_an_audit_without_an_engine_checks_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, source=messages(100))
-    (found,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
-    assert (found.checked, found.wrong, found.foreign) == (100, 0, 0)
-    assert found.spans_ms is not None
-    assert found.spans_ms["broker to sink"].p50 == 0.0
+    (result,) = audit(Work.STATELESS, CLIENT, "source", "source", [measurement(arrivals_of(range(100)), end=100)])
+    assert (result.checked, result.wrong, result.foreign) == (100, 0, 0)
+    assert result.spans_ms is not None
+    assert result.spans_ms["broker to sink"].p50 == 0.0
 
 
 def test_arrivals_are_not_changed_by_an_audit() -> None:
@@ -328,9 +328,9 @@ def test_no_pause_without_records_on_both_sides() -> None:
 def test_only_boundaries_in_the_window_count() -> None:
     progress = [batch(number, 10.0 * number - 5) for number in range(5)]
     shuffled = np.random.default_rng(5).permutation(received((15.0, 0.2), (25.0, 0.4), seconds=40))
-    found = boundaries(progress, shuffled, at_ns(10), at_ns(30))
-    assert [(each.at_s, each.batch) for each in found] == [(5.0, 1), (15.0, 2)]
-    assert [each.pause_ms for each in found] == pytest.approx([200, 400], abs=1.1)
+    inside = boundaries(progress, shuffled, at_ns(10), at_ns(30))
+    assert [(each.at_s, each.batch) for each in inside] == [(5.0, 1), (15.0, 2)]
+    assert [each.pause_ms for each in inside] == pytest.approx([200, 400], abs=1.1)
 
 
 def test_a_boundary_on_the_edge_belongs_to_the_later_window() -> None:
@@ -378,6 +378,6 @@ def test_progress_is_read_up_to_an_unfinished_line(tmp_path: Path) -> None:
     file.write_text("")
     assert read_progress(file) == []
     whole = json.dumps(batch(0, 0)) + "\n" + json.dumps(batch(1, 10)) + "\n"
-    for half in ("", "{", '{"batchId": 2, "durationMs": {"walCommit": 3}', json.dumps(batch(2, 20))[:-1]):
-        file.write_text(whole + half)
+    for unfinished in ("", "{", '{"batchId": 2, "durationMs": {"walCommit": 3}', json.dumps(batch(2, 20))[:-1]):
+        file.write_text(whole + unfinished)
         assert [each["batchId"] for each in read_progress(file)] == [0, 1]

@@ -23,17 +23,17 @@ def nearest_rank(samples: list[int], percent: float) -> int:
 
 @given(samples=st.lists(st.integers(0, 10**12), min_size=1, max_size=120), percent=st.sampled_from(PERCENTS))
 def test_a_percentile_is_the_nearest_rank(samples: list[int], percent: float) -> None:
-    found = percentile_ms(np.sort(np.array(samples, dtype=np.int64)), percent)
-    if found is not None:
-        assert found == round(nearest_rank(samples, percent) / 1e6, 3)
+    percentile = percentile_ms(np.sort(np.array(samples, dtype=np.int64)), percent)
+    if percentile is not None:
+        assert percentile == round(nearest_rank(samples, percent) / 1e6, 3)
 
 
 @given(count=st.integers(0, 30_000), percent=st.sampled_from(PERCENTS))
 def test_a_percentile_needs_enough_samples_above_it(count: int, percent: float) -> None:
     ordered = np.arange(1, count + 1, dtype=np.int64) * 1_000_000
     rank = -(-count * Fraction(str(percent)) // 100)
-    found = percentile_ms(ordered, percent)
-    assert found == (float(rank) if count - rank >= MIN_SAMPLES_BEYOND else None)
+    percentile = percentile_ms(ordered, percent)
+    assert percentile == (float(rank) if count - rank >= MIN_SAMPLES_BEYOND else None)
 
 
 @pytest.mark.parametrize(("percent", "needed"), [(50.0, 20), (95.0, 200), (99.0, 1_000), (99.9, 10_000)])

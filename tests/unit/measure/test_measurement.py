@@ -95,23 +95,23 @@ class FakeLoad:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    made = Scene()
+    recorded = Scene()
 
     class FakeResources:
         """Notes whose processes it would have looked at."""
 
         def __init__(self, roots: Mapping[str, Callable[[], int]]) -> None:
-            made.processes = roots
+            recorded.processes = roots
 
         def begin(self) -> None:
-            made.notes.append("resources begin")
+            recorded.notes.append("resources begin")
 
         def end(self) -> dict[str, dict[str, float]]:
-            made.notes.append("resources end")
+            recorded.notes.append("resources end")
             return {"load": Usage(0.5)}
 
     for name, fake in (("Probe", FakeProbe), ("Load", FakeLoad)):
-        monkeypatch.setattr(fake, "scene", made, raising=False)
+        monkeypatch.setattr(fake, "scene", recorded, raising=False)
         monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr(module, "Resources", FakeResources)
     # A millisecond goes by at each look at the clock, so that nothing depends on how busy the machine is.
@@ -120,7 +120,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         time_ns=lambda: 1_763_200_000_000_000_000, monotonic_ns=lambda: next(ticks), monotonic=lambda: next(ticks) / 1e9
     )
     monkeypatch.setattr(module, "time", seconds)
-    return made
+    return recorded
 
 
 def plan(*, known_by: ByFields | ByLineage | None = None) -> Plan:
@@ -185,8 +185,8 @@ def test_the_drain_waits_for_every_expected_record(scene: Scene, more: dict[str,
 
 def test_load_and_probe_are_measured_with_the_given_processes(scene: Scene) -> None:
     run(processes={"engine": lambda: 1, "broker": lambda: 2})
-    found = {name: root() for name, root in scene.processes.items()}
-    assert found == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
+    roots = {name: root() for name, root in scene.processes.items()}
+    assert roots == {"engine": 1, "broker": 2, "load": 22, "probe": 11}
 
 
 def test_the_load_outlasts_a_slow_start(scene: Scene) -> None:

@@ -53,24 +53,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return at
 
 
-def trees(monkeypatch: pytest.MonkeyPatch, found: dict[int, Tree]) -> None:
-    monkeypatch.setattr(module, "_tree", lambda root: list(found[root]))
+def trees(monkeypatch: pytest.MonkeyPatch, by_root: dict[int, Tree]) -> None:
+    monkeypatch.setattr(module, "_tree", lambda root: list(by_root[root]))
 
 
 def test_cores_are_cpu_time_divided_by_the_window(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    found: dict[int, Tree] = {1: [P(1, 50.0, 100 * MIB), P(2, 7.0, 20 * MIB)], 9: [P(9, 3.0, MIB)]}
-    trees(monkeypatch, found)
+    by_root: dict[int, Tree] = {1: [P(1, 50.0, 100 * MIB), P(2, 7.0, 20 * MIB)], 9: [P(9, 3.0, MIB)]}
+    trees(monkeypatch, by_root)
     used = Resources({"engine": lambda: 1, "probe": lambda: 9})
     used.begin()
     clock[0] += 10
-    found[1] = [P(1, 55.0, 90 * MIB), P(2, 8.0, 60 * MIB)]
+    by_root[1] = [P(1, 55.0, 90 * MIB), P(2, 8.0, 60 * MIB)]
     assert used.end() == {"engine": Usage(0.6, 150.0), "probe": Usage(0.0, 1.0)}
 
 
 def test_processes_that_end_or_start_in_the_window_count(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     stays, goes, comes = P(1, 50.0, MIB), P(3, 2.0, 9 * MIB), P(4, 1.5, MIB)
-    found: dict[int, Tree] = {1: [stays, goes]}
-    trees(monkeypatch, found)
+    by_root: dict[int, Tree] = {1: [stays, goes]}
+    trees(monkeypatch, by_root)
     used = Resources({"engine": lambda: 1})
     used.begin()
     stays.cpu_s, goes.cpu_s = 51.0, 5.0
@@ -79,7 +79,7 @@ def test_processes_that_end_or_start_in_the_window_count(monkeypatch: pytest.Mon
     used._look()
     clock[0] += 10
     stays.cpu_s = 52.0
-    found[1] = [stays, comes]
+    by_root[1] = [stays, comes]
     assert used.end() == {"engine": Usage(0.65, 10.0)}
 
 
@@ -140,6 +140,6 @@ def test_usage_of_a_real_process() -> None:
     before = used._at_begin["this"][os.getpid()]
     while sum(psutil.Process().cpu_times()[:2]) <= before:
         sum(range(1000))
-    found = used.end()["this"]
-    assert found.cpu_cores > 0
-    assert found.rss_mb > 10
+    usage = used.end()["this"]
+    assert usage.cpu_cores > 0
+    assert usage.rss_mb > 10

@@ -54,7 +54,7 @@ class Scene:
         self.topics: list[str] = []
         self.deleted: set[str] = set()
         self.seen: Measurement | Exception = measurement()
-        self.found = Audit(RECORDS, 0, 0, {"intended to broker": Span(p50=1.0)})
+        self.result = Audit(RECORDS, 0, 0, {"intended to broker": Span(p50=1.0)})
         self.engine: Any = None
         self.asked: dict[str, Any] = {}
         self.plans: list[Plan] = []
@@ -84,7 +84,7 @@ class Scene:
 
     def _audit(self, _work: Work, _client: Any, source: str, sink: str, windows: list[Measurement]) -> list[Audit]:
         self.audited = (source, sink)
-        return [self.found] * len(windows)
+        return [self.result] * len(windows)
 
     def run(self, cell: Any) -> Run:
         (line,) = run_cells(self.bench, [cell], lambda _: None)
@@ -155,7 +155,7 @@ def test_a_run_has_every_field_of_the_result(scene: Scene) -> None:
     )  # fmt: skip
     assert line.result.samples == RECORDS
     assert line.result.p50_ms == line.mean_ms == 1.0
-    assert line.spans_ms == scene.found.spans_ms
+    assert line.spans_ms == scene.result.spans_ms
     assert (line.output_checked, line.output_wrong, line.problems) == (RECORDS, 0, ())
 
 
@@ -224,29 +224,29 @@ def test_results_are_renumbered_by_the_stamps_of_the_load() -> None:
     places = [origin_number(1, 5), origin_number(0, 2), -1, origin_number(1, 5)]
     numbers = np.array(places, dtype=np.int64)
     arrivals = Arrivals(numbers, np.zeros(4, dtype=np.int64), np.arange(100, 104), 9)
-    found = by_stamps(
+    renumbered = by_stamps(
         arrivals, {origin_number(1, 5): (7, 50), origin_number(0, 2): (8, 60), origin_number(0, 3): (9, 70)}
     )
-    assert found.numbers.tolist() == [7, 8, 7]
-    assert found.sent_ns.tolist() == [50, 60, 50]
-    assert found.received_ns.tolist() == [100, 101, 103]
-    assert found.ready_ns == 9
+    assert renumbered.numbers.tolist() == [7, 8, 7]
+    assert renumbered.sent_ns.tolist() == [50, 60, 50]
+    assert renumbered.received_ns.tolist() == [100, 101, 103]
+    assert renumbered.ready_ns == 9
     assert len(by_stamps(arrivals, {})) == 0
 
 
 def test_figures_of_a_run() -> None:
     resources = {"engine": Usage(0.3, 800.0)}
     seen = measurement(load=load_report(late_ms_p99=1.23456), resources=resources, first_output_s=9.4)
-    made = figures(seen, seen.arrivals.firsts(), 0.25)
-    assert made.publish_delay_ms == Delay(0.05, 1.235, 3.0)
-    assert made.achieved_rate_per_s == 1000.0
-    assert made.resources == resources
-    assert (made.first_output_s, made.lag_per_s) == (9.4, 0.25)
-    assert made.timeline is not None
-    assert len(made.timeline.count) == 20
-    assert sum(made.timeline.count) == RECORDS
-    assert dict(made.percentiles)[99.9] == 1.0
-    assert HdrHistogram.decode(made.histogram).get_total_count() == RECORDS
+    run = figures(seen, seen.arrivals.firsts(), 0.25)
+    assert run.publish_delay_ms == Delay(0.05, 1.235, 3.0)
+    assert run.achieved_rate_per_s == 1000.0
+    assert run.resources == resources
+    assert (run.first_output_s, run.lag_per_s) == (9.4, 0.25)
+    assert run.timeline is not None
+    assert len(run.timeline.count) == 20
+    assert sum(run.timeline.count) == RECORDS
+    assert dict(run.percentiles)[99.9] == 1.0
+    assert HdrHistogram.decode(run.histogram).get_total_count() == RECORDS
 
 
 @pytest.mark.parametrize(("took_s", "rate"), [(9.0, 1.0), (20.0, 0.5)])
@@ -258,10 +258,10 @@ def test_a_low_rate_is_reported_exactly(took_s: float, rate: float) -> None:
 
 def test_figures_of_a_run_without_results() -> None:
     seen = measurement(arrivals_of([]))
-    made = figures(seen, seen.arrivals, 0.0)
-    assert (made.mean_ms, made.percentiles) == (None, ())
-    assert made.timeline is not None
-    assert set(made.timeline.p50_ms) == {None}
+    run = figures(seen, seen.arrivals, 0.0)
+    assert (run.mean_ms, run.percentiles) == (None, ())
+    assert run.timeline is not None
+    assert set(run.timeline.p50_ms) == {None}
 
 
 @pytest.mark.parametrize(("memory", "log"), [(Path("memory"), "in memory"), (None, "on disk")])

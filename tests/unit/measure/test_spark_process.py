@@ -58,12 +58,12 @@ def test_the_command_contains_settings_and_cell(
     settings = SparkSettings(tailrace=False, trigger=trigger, conf={"spark.a": "b"}, checkpoint_every_s=own_interval)
     command = spark_command(settings, a_cell(tmp_path))
     assert command.argv[:3] == (sys.executable, "-m", "tailrace.measure.spark_process")
-    told: list[tuple[SparkSettings, Cell]] = []
+    received: list[tuple[SparkSettings, Cell]] = []
     noted: list[Path | None] = []
 
     @contextmanager
     def query(given: SparkSettings, cell: Cell) -> Iterator[tuple[None, None]]:
-        told.append((given, cell))
+        received.append((given, cell))
         yield None, None
 
     monkeypatch.setattr(spark_process, "_stock_query", query)
@@ -71,7 +71,7 @@ def test_the_command_contains_settings_and_cell(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["spark_lane", *command.argv[3:]])
     spark_process.main()
-    ((given, cell),) = told
+    ((given, cell),) = received
     assert given == settings
     assert cell.checkpoint_every_s == (own_interval or 15.0)
     assert (cell.work, cell.source, cell.sink, cell.partitions, cell.trigger_every_ms) == (

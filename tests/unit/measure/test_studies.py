@@ -191,12 +191,12 @@ def test_rates_rise_until_a_lane_cannot_keep_up() -> None:
     assert climb(study, runs, p99) == [
         "realtime 10/s", "microbatch 10/s", "realtime 1000/s", "microbatch 1000/s", "realtime 4000/s",
     ]  # fmt: skip
-    found = rates_of(study.add(Result(runs=tuple(runs))))
-    assert found.bound_ms == 100.0
-    assert found.lanes["realtime"].highest_per_s == 1000
-    assert found.lanes["microbatch"].highest_per_s == 10
-    assert [rung.sustained for rung in found.lanes["realtime"].ladder] == [True, True, False]
-    assert found.lanes["realtime"].ladder[-1].why == "p99 500.0 ms"
+    rates = rates_of(study.add(Result(runs=tuple(runs))))
+    assert rates.bound_ms == 100.0
+    assert rates.lanes["realtime"].highest_per_s == 1000
+    assert rates.lanes["microbatch"].highest_per_s == 10
+    assert [rung.sustained for rung in rates.lanes["realtime"].ladder] == [True, True, False]
+    assert rates.lanes["realtime"].ladder[-1].why == "p99 500.0 ms"
     assert study.tolerates(Run(problems=("too fast",))), "the top of a ladder is no fault of the study"
     assert "was already too much" in study.skips(study.cells[-1], runs)
 

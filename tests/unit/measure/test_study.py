@@ -301,7 +301,7 @@ def test_falling_behind_is_valid_if_the_study_tolerates_it(scene: Scene) -> None
 
 def test_a_study_adds_to_its_result(scene: Scene) -> None:
     result = scene.run(
-        a_study(add=lambda found: replace(found, sweep=tuple(SweepPoint(1, key) for key in found.lanes)))
+        a_study(add=lambda measured: replace(measured, sweep=tuple(SweepPoint(1, key) for key in measured.lanes)))
     )
     assert [each.key for each in result.sweep or ()] == ["floor", "microbatch", "realtime"]
     assert len(json.loads((scene.folder / RESULT_FILE).read_text())["sweep"]) == 3

@@ -22,18 +22,18 @@ def test_figures_are_medians_and_counts_are_sums() -> None:
     runs = [run_line(CELL, p50) for p50 in (1.0, 5.0, 2.0)]
     runs[1] = with_result(runs[1], lost=2, duplicated=1, max_ms=99.0)
     runs[2] = replace(runs[2], merged=7)
-    made = summary(CELL, runs)
-    assert [made.percentile(name) for name in PERCENTILES] == [2.0, 4.0, 6.0, 8.0]
-    assert made.spread == {
+    lane = summary(CELL, runs)
+    assert [lane.percentile(name) for name in PERCENTILES] == [2.0, 4.0, 6.0, 8.0]
+    assert lane.spread == {
         "p50_ms": (1.0, 5.0),
         "p95_ms": (2.0, 10.0),
         "p99_ms": (3.0, 15.0),
         "p999_ms": (4.0, 20.0),
     }
-    assert made.max_ms == 99.0, "the greatest of all runs"
-    assert (made.samples, made.lost, made.duplicated, made.merged, made.runs) == (300, 2, 1, 7, 3)
-    assert made.settings == {"engine.key": "1", "trigger": "500ms"}
-    assert made.valid is True
+    assert lane.max_ms == 99.0, "the greatest of all runs"
+    assert (lane.samples, lane.lost, lane.duplicated, lane.merged, lane.runs) == (300, 2, 1, 7, 3)
+    assert lane.settings == {"engine.key": "1", "trigger": "500ms"}
+    assert lane.valid is True
 
 
 def test_an_even_number_of_runs_has_an_interpolated_median() -> None:
@@ -43,16 +43,16 @@ def test_an_even_number_of_runs_has_an_interpolated_median() -> None:
 def test_a_percentile_that_one_run_lacks_is_none() -> None:
     """The median of those runs that were long enough would be about other runs than its neighbours."""
     runs = [run_line(CELL, 1.0), with_result(run_line(CELL, 2.0), p999_ms=None)]
-    made = summary(CELL, runs)
-    assert made.p999_ms is None
-    assert "p999_ms" not in made.spread
-    assert made.p99_ms == 4.5
+    lane = summary(CELL, runs)
+    assert lane.p999_ms is None
+    assert "p999_ms" not in lane.spread
+    assert lane.p99_ms == 4.5
 
 
 def test_a_lane_without_results_has_no_figures() -> None:
-    made = summary(CELL, [run_line(CELL, None, valid=False)])
-    assert [*(made.percentile(name) for name in PERCENTILES), made.max_ms] == [None] * 5
-    assert (made.spread, made.valid) == ({}, False)
+    lane = summary(CELL, [run_line(CELL, None, valid=False)])
+    assert [*(lane.percentile(name) for name in PERCENTILES), lane.max_ms] == [None] * 5
+    assert (lane.spread, lane.valid) == ({}, False)
 
 
 def test_one_void_run_makes_a_lane_void() -> None:
@@ -73,9 +73,9 @@ def test_a_ratio_is_the_median_over_pairs_of_runs() -> None:
         high=200.0,
         runs=3,
     )
-    found = ratio(slow, fast, "p99.9")
-    assert found is not None
-    assert found.percentile == "p99.9"
+    compared = ratio(slow, fast, "p99.9")
+    assert compared is not None
+    assert compared.percentile == "p99.9"
 
 
 @pytest.mark.parametrize("percentile", PERCENTILES)
@@ -109,16 +109,16 @@ def test_the_verdict_names_void_runs_and_unavailable_lanes() -> None:
 
 def test_surroundings_have_versions_and_machine() -> None:
     result = with_surroundings(Result(), {"flink": "2.2.1"})
-    made = Result.from_json(json.loads(json.dumps(result.to_json())))
-    assert made == result, "what is written is what is read"
-    assert (made.schema, made.tool) == (1, f"tailrace {VERSION}")
-    assert made.versions["flink"] == "2.2.1"
-    assert {"tailrace", "python", "confluent-kafka"} <= made.versions.keys()
-    assert made.clients["producer"]["acks"] == "all"
-    assert made.clients["producer"]["linger.ms"] == "0"
-    assert made.clients["topics"] == {"message.timestamp.type": "LogAppendTime"}
-    assert made.machine is not None
-    assert (made.machine.cores or 0) >= 1
-    assert (made.machine.memory_gib or 0) > 0
-    assert made.machine.cpu
-    assert made.commit is None or len(made.commit) == 40
+    parsed = Result.from_json(json.loads(json.dumps(result.to_json())))
+    assert parsed == result, "what is written is what is read"
+    assert (parsed.schema, parsed.tool) == (1, f"tailrace {VERSION}")
+    assert parsed.versions["flink"] == "2.2.1"
+    assert {"tailrace", "python", "confluent-kafka"} <= parsed.versions.keys()
+    assert parsed.clients["producer"]["acks"] == "all"
+    assert parsed.clients["producer"]["linger.ms"] == "0"
+    assert parsed.clients["topics"] == {"message.timestamp.type": "LogAppendTime"}
+    assert parsed.machine is not None
+    assert (parsed.machine.cores or 0) >= 1
+    assert (parsed.machine.memory_gib or 0) > 0
+    assert parsed.machine.cpu
+    assert parsed.commit is None or len(parsed.commit) == 40

@@ -23,23 +23,23 @@ def right_outputs(work: Work) -> list[Output]:
     outputs = []
     for number in SENT:
         content = event(number)
-        made: Output = {"id": number, "sent_ns": number, "key": content.key}
+        output: Output = {"id": number, "sent_ns": number, "key": content.key}
         match work:
             case Work.STATELESS:
-                made["doubled"] = content.amount * 2
+                output["doubled"] = content.amount * 2
             case Work.PYTHON:
-                made["score"] = min(1.0, math.log1p(content.amount) / 10)
+                output["score"] = min(1.0, math.log1p(content.amount) / 10)
             case Work.JOIN:
-                made["level"] = int(content.key[2:]) % LEVELS
+                output["level"] = int(content.key[2:]) % LEVELS
             case Work.AGGREGATE:
                 counts[content.key] += 1
                 totals[content.key] += content.amount
-                made |= {"count": counts[content.key], "total": totals[content.key]}
+                output |= {"count": counts[content.key], "total": totals[content.key]}
             case Work.WINDOW:
                 minute = number // 1000 * MINUTE_MS
                 counts[content.key, minute] += 1
-                made |= {"minute": minute, "count": counts[content.key, minute]}
-        outputs.append(made)
+                output |= {"minute": minute, "count": counts[content.key, minute]}
+        outputs.append(output)
     return outputs
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.pipeline import Mode
+from tailrace.plan.loss import Loss
 from tailrace.plan.slots import Capacity, Slots
 from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.preflight import checks
@@ -194,6 +195,21 @@ CASES = (
         {**FOUR, "slots": Slots((4,)), "settings": {"spark.task.cpus": "2"}},
         ({**FOUR, "slots": Slots((4,)), "capacity": Capacity(4)},),
         ("local[8]",),
+    ),
+    Case(
+        "DATA_LOST", Severity.ERROR,
+        {"losses": (Loss("recreated", "payments", "0: 10, 1: 12", accepted=False),)}, ({},),
+        ("deleted and created again", "0: 10, 1: 12", "continue at the beginning", "--on-data-loss"),
+    ),
+    Case(
+        "DATA_LOST", Severity.WARNING,
+        {"losses": (Loss("deleted", "payments-0", "10 to 19", accepted=True),)}, ({},),
+        ("payments-0 has deleted records", "10 to 19", "nothing to do", "with the first record that is left"),
+    ),
+    Case(
+        "DATA_LOST", Severity.ERROR,
+        {"losses": (Loss("shorter", "payments-0", "10, 4", accepted=False),)}, (MICRO,),
+        ("payments-0 ends before the query's position", "10, 4", "at the end of the partition"),
     ),
     Case(
         "CHECKPOINT_OUTGROWN", Severity.ERROR,

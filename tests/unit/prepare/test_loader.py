@@ -113,7 +113,7 @@ def test_a_dot_is_no_module() -> None:
 
 def test_a_file_without_a_pipeline(here: Path) -> None:
     write(here, "job_empty.py", "x = 1\n")
-    with pytest.raises(PipelineNotFound, match="holds no pipeline"):
+    with pytest.raises(PipelineNotFound, match="defines no pipeline"):
         load_pipeline("job_empty.py")
 
 
@@ -121,7 +121,7 @@ def test_a_name_that_is_not_there_or_is_something_else(here: Path) -> None:
     write(here, "job_names.py", definition("fraud", "good") + "x = 1\n")
     with pytest.raises(PipelineNotFound, match="has no name 'bad'") as absent:
         load_pipeline("job_names.py:bad")
-    assert absent.value.fix == "pipelines there: good"
+    assert absent.value.fix == "use job_names.py:good"
     with pytest.raises(PipelineNotFound, match=r"x in job_names\.py is a int, not a Pipeline"):
         load_pipeline("job_names.py:x")
 

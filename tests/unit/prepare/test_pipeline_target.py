@@ -42,13 +42,13 @@ class FakeKafka:
     topics: dict[str, int] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     refusal: KafkaError | None = None
-    made: list[tuple[str, int]] = field(default_factory=list)
+    created: list[tuple[str, int]] = field(default_factory=list)
     asked_through_spark: list[tuple[dict[str, str], list[str]]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     rights: dict[str, Rights] = field(default_factory=dict)
     """What the user may do with a topic; everything, where nothing is said."""
     tried: list[str] = field(default_factory=list)
-    """The topics that were made to see whether they could be."""
+    """The topics whose creation was only tried."""
 
     def topic_rights(self, config: ClientConfig, topics: Iterable[str]) -> dict[str, Rights]:
         return {topic: self.rights.get(topic, frozenset({"READ", "WRITE"})) for topic in topics}
@@ -81,7 +81,7 @@ class FakeKafka:
         self._note(config)
         if self.refusal is not None:
             raise self.refusal
-        self.made.append((name, partitions))
+        self.created.append((name, partitions))
         self.topics[name] = partitions
         return True
 
@@ -251,25 +251,25 @@ def test_topics_of_a_column_are_not_checked(kafka: FakeKafka) -> None:
 def test_the_dead_letter_topic_is_created_and_announced(kafka: FakeKafka) -> None:
     said: list[str] = []
     looked_up_by_spark(target()).create_topics(said.append)
-    assert kafka.made == [("fraud.dead-letters", 1)]
+    assert kafka.created == [("fraud.dead-letters", 1)]
     assert said == ["Created the topic fraud.dead-letters for records that cannot be read."]
 
 
 def test_an_existing_dead_letter_topic_is_unchanged(kafka: FakeKafka) -> None:
     kafka.topics["broken"] = 7
     looked_up_by_spark(target(dead_letters="broken")).create_topics(pytest.fail)
-    assert kafka.made == []
+    assert kafka.created == []
 
 
 def test_a_dead_letter_topic_is_created_without_a_listener_too(kafka: FakeKafka) -> None:
     looked_up_by_spark(target(dead_letters="broken")).create_topics(None)
-    assert kafka.made == [("broken", 1)]
+    assert kafka.created == [("broken", 1)]
 
 
 @pytest.mark.parametrize("policy", ["drop", "fail"])
 def test_without_dead_letters_no_topic_is_created(kafka: FakeKafka, policy: str) -> None:
     looked_up_by_spark(target(malformed=policy)).create_topics(pytest.fail)
-    assert kafka.made == []
+    assert kafka.created == []
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_rights_for_dead_letters_are_checked_before_anything_is_created(
         return looked_up_by_spark(target(sink=KafkaSink("decisions", options=options)))
 
     ask()
-    assert (kafka.tried, kafka.made) == (["fraud.dead-letters"], [])
+    assert (kafka.tried, kafka.created) == (["fraud.dead-letters"], [])
     kafka.refusal = NotAuthorized("may not make it", why="Not authorized")
     with pytest.raises(NotAuthorized, match="cannot be used"):
         ask()
@@ -445,11 +445,13 @@ def test_from_the_beginning_changes_only_sources_that_start_at_latest() -> None:
 
 
 def test_from_the_beginning_changes_nothing_else() -> None:
-    made = pipeline(KafkaSource("payments", SCHEMA, metadata="kafka", options={"kafka.a": "b"}), dead_letters="broken")
-    moved = from_the_beginning(made)
-    assert (moved.name, moved.transform, moved.sink, moved.dead_letters) == ("fraud", same, made.sink, "broken")
+    original = pipeline(
+        KafkaSource("payments", SCHEMA, metadata="kafka", options={"kafka.a": "b"}), dead_letters="broken"
+    )
+    moved = from_the_beginning(original)
+    assert (moved.name, moved.transform, moved.sink, moved.dead_letters) == ("fraud", same, original.sink, "broken")
     assert (moved.sources[0].metadata, moved.sources[0].options) == ("kafka", {"kafka.a": "b"})
-    assert made.sources[0].starting == "latest"
+    assert original.sources[0].starting == "latest"
     assert from_the_beginning(moved) == moved
 
 

@@ -47,6 +47,7 @@ class FakeTarget:
     missing_topic: bool = False
     refused_in: set[Mode] = field(default_factory=set)
     bounded: list[bool] = field(default_factory=list)
+    fail_on_data_loss: list[bool | None] = field(default_factory=list)
     """For each query that was built, whether it ends by itself in real time."""
     restartable: bool = True
     name: str = "fraud"
@@ -98,8 +99,9 @@ class FakeBuilt:
     target: FakeTarget
     frame: object = None
 
-    def controlled(self, *, bounded: bool, tasks: int | None) -> "FakeBuilt":
+    def controlled(self, *, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None) -> "FakeBuilt":
         self.target.bounded.append(bounded)
+        self.target.fail_on_data_loss.append(fail_on_data_loss)
         self.target.tasks_built.append(tasks)
         return self
 
@@ -123,10 +125,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation.engine, "capacity", lambda own: Capacity(own.slots))
 
 
-def prepared_for(
-    target: Any, mode: Any = "realtime", *, dry_run: bool, once: bool = False, tasks: Any = None
-) -> Prepared:
-    return prepare(target, RunOptions(mode, once=once, tasks=tasks), dry_run=dry_run)
+def prepared_for(target: Any, mode: Any = "realtime", *, dry_run: bool, **options: Any) -> Prepared:
+    return prepare(target, RunOptions(mode, **options), dry_run=dry_run)
 
 
 def test_a_start_locks_the_checkpoint_and_creates_topics_and_a_check_does_neither(tmp_path: Path) -> None:
@@ -214,6 +214,13 @@ def test_only_a_run_once_in_real_time_is_bounded_by_its_source(
     target = FakeTarget(tmp_path)
     with prepared_for(target, mode, dry_run=dry_run, once=once):
         assert target.bounded == [bounded]
+
+
+@pytest.mark.parametrize(("on_data_loss", "fails"), [(None, None), ("fail", True), ("warn", False)])
+def test_the_option_for_lost_records_reaches_the_sources(tmp_path: Path, on_data_loss: Any, fails: bool | None) -> None:
+    target = FakeTarget(tmp_path)
+    with prepared_for(target, "realtime", dry_run=True, on_data_loss=on_data_loss):
+        assert target.fail_on_data_loss == [fails]
 
 
 def test_auto_that_becomes_micro_batch_is_no_longer_bounded_by_its_source(tmp_path: Path) -> None:

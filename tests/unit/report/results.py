@@ -39,17 +39,17 @@ MICROBATCH = Made("microbatch", "micro-batch, every 500 ms", 96, 0.18, every_s=0
 REALTIME = Made("realtime", "real time", 0.71, 0.4, every_s=20.0, pause_ms=130)
 
 
-def _latencies(made: Made, times: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    values: NDArray[Any] = made.typical_ms * np.exp(random.normal(0, made.width, len(times)))
+def _latencies(shape: Made, times: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    values: NDArray[Any] = shape.typical_ms * np.exp(random.normal(0, shape.width, len(times)))
     # Now and then something stands still for a moment: that is what the tail is made of.
     for start in random.uniform(0, times[-1], 9):
         behind = times - start
         hit = (behind >= 0) & (behind < 0.02)
         values[hit] += 20 * (1 - behind[hit] / 0.02) * random.uniform(0.2, 1)
-    if made.every_s and made.waits:
-        values += 1000 * (made.every_s - times % made.every_s)
-    elif made.every_s:
-        left = made.pause_ms - 1000 * ((times + 8) % made.every_s)
+    if shape.every_s and shape.waits:
+        values += 1000 * (shape.every_s - times % shape.every_s)
+    elif shape.every_s:
+        left = shape.pause_ms - 1000 * ((times + 8) % shape.every_s)
         values += np.clip(left, 0, None)
     return values
 
@@ -70,37 +70,37 @@ def _steps(times: NDArray[Any], values: NDArray[Any], step_s: float, until: floa
     }
 
 
-def _boundaries(made: Made, until: float, random: np.random.Generator) -> list[Json]:
-    if not made.every_s:
+def _boundaries(shape: Made, until: float, random: np.random.Generator) -> list[Json]:
+    if not shape.every_s:
         return []
-    first = made.every_s - (0 if made.waits else 8)
-    found = []
-    for batch, at in enumerate(np.arange(first, until, made.every_s), start=2):
+    first = shape.every_s - (0 if shape.waits else 8)
+    boundaries = []
+    for batch, at in enumerate(np.arange(first, until, shape.every_s), start=2):
         boundary: Json = {"at_s": round(float(at), 3), "batch": batch}
-        if made.pause_ms:
-            factor = made.pause_ms / sum(PARTS.values()) * random.uniform(0.9, 1.1)
+        if shape.pause_ms:
+            factor = shape.pause_ms / sum(PARTS.values()) * random.uniform(0.9, 1.1)
             boundary["parts_ms"] = {name: round(part * factor, 1) for name, part in PARTS.items()}
             boundary["pause_ms"] = round(sum(boundary["parts_ms"].values()), 1)
-        found.append(boundary)
-    return found
+        boundaries.append(boundary)
+    return boundaries
 
 
-def made_run(made: Made, key: str, work: str, rate: float, number: int, until: float = 60.0) -> Json:
+def made_run(shape: Made, key: str, work: str, rate: float, number: int, until: float = 60.0) -> Json:
     """One run of a lane."""
-    random = np.random.default_rng([number, len(key), int(made.typical_ms * 1000), int(rate)])
+    random = np.random.default_rng([number, len(key), int(shape.typical_ms * 1000), int(rate)])
     times = np.arange(0, until, 1 / min(rate, 2000))
-    values = _latencies(made, times, random) * random.uniform(0.95, 1.06)
+    values = _latencies(shape, times, random) * random.uniform(0.95, 1.06)
     count = len(values)
 
     def percentile(percent: float) -> float | None:
         beyond = count * (1 - percent / 100)
         return round(float(np.percentile(values, percent)), 3) if beyond >= 10 else None
 
-    engine = {} if made.lane == "floor" else {"engine": PROCESSES["engine"]}
+    engine = {} if shape.lane == "floor" else {"engine": PROCESSES["engine"]}
     used = engine | {name: used for name, used in PROCESSES.items() if name != "engine"}
     return {
         "key": key,
-        "lane": made.lane,
+        "lane": shape.lane,
         "work": work,
         "rate_per_s": rate,
         "run": number,
@@ -120,12 +120,12 @@ def made_run(made: Made, key: str, work: str, rate: float, number: int, until: f
         "achieved_rate_per_s": rate - 0.3 * number,
         "spans_ms": {
             "intended to broker": {"p50": 0, "p95": 1, "p99": 2},
-            "broker to sink": {"p50": round(made.typical_ms), "p95": round(3 * made.typical_ms), "p99": 9},
+            "broker to sink": {"p50": round(shape.typical_ms), "p95": round(3 * shape.typical_ms), "p99": 9},
             "sink to receipt": {"p50": 1, "p95": 1, "p99": 2},
         },
         "percentiles": [[each, value] for each in PERCENTS if (value := percentile(each)) is not None],
         "timeline": _steps(times, values, 0.5, until),
-        "boundaries": _boundaries(made, until, random),
+        "boundaries": _boundaries(shape, until, random),
         "resources": {name: {"cpu_cores": cores, "rss_mb": memory} for name, (cores, memory) in used.items()},
         "first_output_s": 9.4,
         "output_checked": count,
@@ -140,9 +140,14 @@ def made_run(made: Made, key: str, work: str, rate: float, number: int, until: f
     }
 
 
-def made_lane(made: Made, runs: Sequence[Json]) -> Json:
+def made_lane(shape: Made, runs: Sequence[Json]) -> Json:
     """A lane's entry, summed up from its runs."""
-    lane: Json = {"lane": made.lane, "title": made.title, "work": runs[0]["work"], "rate_per_s": runs[0]["rate_per_s"]}
+    lane: Json = {
+        "lane": shape.lane,
+        "title": shape.title,
+        "work": runs[0]["work"],
+        "rate_per_s": runs[0]["rate_per_s"],
+    }
     spread = {}
     for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"):
         known = [run["result"][name] for run in runs if run["result"][name] is not None]
@@ -151,7 +156,7 @@ def made_lane(made: Made, runs: Sequence[Json]) -> Json:
             spread[name] = [min(known), max(known)]
     lane |= {name: sum(run["result"][name] for run in runs) for name in ("samples", "lost", "duplicated")}
     lane["merged"] = sum(run["merged"] for run in runs)
-    settings = {} if made.lane == "floor" else {"spark.sql.streaming.stateStore.rocksdb.memtable": "8 MiB"}
+    settings = {} if shape.lane == "floor" else {"spark.sql.streaming.stateStore.rocksdb.memtable": "8 MiB"}
     return lane | {"runs": len(runs), "spread": spread, "valid": True, "settings": settings}
 
 
@@ -198,18 +203,18 @@ def _frame(study: str) -> Json:
     }  # fmt: skip
 
 
-def _add(result: Json, made: Made, key: str, work: str = "stateless", rate: float = 2000, runs: int = 3) -> None:
-    own = [made_run(made, key, work, rate, number) for number in range(1, runs + 1)]
+def _add(result: Json, shape: Made, key: str, work: str = "stateless", rate: float = 2000, runs: int = 3) -> None:
+    own = [made_run(shape, key, work, rate, number) for number in range(1, runs + 1)]
     result["runs"] += own
-    result["lanes"][key] = made_lane(made, own)
+    result["lanes"][key] = made_lane(shape, own)
 
 
 @made_once
 def bench_result() -> Json:
     """The benchmark itself: three lanes, three runs each."""
     result = _frame("bench")
-    for made in (FLOOR, MICROBATCH, REALTIME):
-        _add(result, made, made.lane)
+    for shape in (FLOOR, MICROBATCH, REALTIME):
+        _add(result, shape, shape.lane)
     slow, fast = result["lanes"]["microbatch"], result["lanes"]["realtime"]
     for name in ("p50", "p95", "p99"):
         ratio = slow[f"{name}_ms"] / fast[f"{name}_ms"]
@@ -255,15 +260,15 @@ def rates_result() -> Json:
     """The ladder of rates."""
     result = _frame("rates")
     lanes: Json = {}
-    for made, highest in ((REALTIME, 8000), (Made("realtime-stock", "real time, Spark's defaults", 4.0), 2000)):
+    for shape, highest in ((REALTIME, 8000), (Made("realtime-stock", "real time, Spark's defaults", 4.0), 2000)):
         ladder = []
         for rate in (10, 100, 1000, 2000, 4000, 8000, 16000):
-            key = f"{made.lane} stateless {rate}"
-            strained = made.typical_ms * (1 if rate <= highest else 300) * (1 + rate / 8000)
-            _add(result, Made(made.lane, made.title, strained), key, rate=rate, runs=1)
+            key = f"{shape.lane} stateless {rate}"
+            strained = shape.typical_ms * (1 if rate <= highest else 300) * (1 + rate / 8000)
+            _add(result, Made(shape.lane, shape.title, strained), key, rate=rate, runs=1)
             why = "" if rate <= highest else "p99 is above 100 ms and grows by 31 ms a second"
             ladder.append({"rate_per_s": rate, "key": key, "sustained": rate <= highest, "why": why})
-        lanes[made.lane] = {"highest_per_s": highest, "ladder": ladder}
+        lanes[shape.lane] = {"highest_per_s": highest, "ladder": ladder}
     result["rates"] = {"bound_ms": 100, "lanes": lanes}
     return result
 
@@ -276,8 +281,8 @@ def gap_result() -> Json:
     for work, pause in (("stateless", 130.0), ("aggregate", 640.0)):
         for every in (5, 10, 20):
             key = f"realtime {work} {every}s"
-            made = Made("realtime", f"real time, checkpoint every {every} s", 0.8, 0.4, every_s=every, pause_ms=pause)
-            _add(result, made, key, work=work, runs=1)
+            shape = Made("realtime", f"real time, checkpoint every {every} s", 0.8, 0.4, every_s=every, pause_ms=pause)
+            _add(result, shape, key, work=work, runs=1)
             boundaries = result["runs"][-1]["boundaries"]
             intervals.append({
                 "work": work, "checkpoint_every_s": every, "key": key,
@@ -308,12 +313,12 @@ def engines_result() -> Json:
     )
     for work, factor in (("stateless", 1.0), ("aggregate", 2.2), ("python", 1.4)):
         for rate in (200, 2000, 8000):
-            for made in engines:
-                if made.lane == "pyflink" and work != "python":
+            for shape in engines:
+                if shape.lane == "pyflink" and work != "python":
                     continue
-                strained = made.typical_ms * factor * (1 + rate / 8000)
-                key = f"{made.lane} {work} {rate}"
-                _add(result, Made(made.lane, made.title, strained, made.width), key, work=work, rate=rate, runs=1)
+                strained = shape.typical_ms * factor * (1 + rate / 8000)
+                key = f"{shape.lane} {work} {rate}"
+                _add(result, Made(shape.lane, shape.title, strained, shape.width), key, work=work, rate=rate, runs=1)
     for work in ("stateless", "aggregate"):
         for lane, times in (("flink", 76.0), ("flink-tuned", 1.08), ("kafka-streams", 0.98), ("quix", 1.1)):
             result["ratios"].append({

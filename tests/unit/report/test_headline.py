@@ -7,9 +7,9 @@ from .results import bench_result, engines_result, gap_result, rates_result, swe
 
 
 def sentence(result: dict[str, Any]) -> str:
-    found = headline_of(Result.from_json(result))
-    assert found is not None
-    return f"{found.figure} | {found.sentence} | {found.basis}"
+    headline = headline_of(Result.from_json(result))
+    assert headline is not None
+    return f"{headline.figure} | {headline.sentence} | {headline.basis}"
 
 
 def test_real_time_against_micro_batch_with_the_spread_of_its_runs() -> None:

@@ -24,13 +24,13 @@ def texts(picture: ET.Element) -> list[str]:
 
 def paths(picture: ET.Element, kind: str) -> dict[str, list[tuple[float, float]]]:
     """The points of each path of a class, by its second class."""
-    found = {}
+    points = {}
     for each in picture.iter(f"{SVG}path"):
         first, *rest = each.attrib["class"].split()
         if first == kind and rest:
             numbers = [float(number) for number in re.findall(r"[\d.]+", each.attrib["d"])]
-            found[rest[0]] = list(zip(numbers[::2], numbers[1::2], strict=True))
-    return found
+            points[rest[0]] = list(zip(numbers[::2], numbers[1::2], strict=True))
+    return points
 
 
 def flat(result: dict[str, Any], levels: dict[str, float]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_the_picture_has_dark_colours_and_loads_nothing() -> None:
     for kind in (".ground{fill:", ".lane-0{stroke:", ".name-0{fill:", ".rule{stroke:", "text{fill:"):
         colours = [re.search(re.escape(kind) + r"(#\w{6})", part) for part in (light, dark)]
         assert all(colours), kind
-        assert len({found.group(1) for found in colours if found}) == 2, kind
+        assert len({match.group(1) for match in colours if match}) == 2, kind
     assert not re.search(r"href|url\(|@import|<script|var\(", text)
 
 

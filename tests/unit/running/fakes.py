@@ -95,6 +95,8 @@ class FakeControl:
         self.readers: list[ReaderPosition] = []
         self.new: list[str] = []
         """The partitions that its topics have gained."""
+        self.said: list[dict[str, Any]] = []
+        """What it says of its topics, once."""
         self.asked = 0
         self.failure: Exception | None = None
         self.spare_tasks = 0
@@ -108,6 +110,13 @@ class FakeControl:
 
     def is_idle(self) -> bool:
         return self.idle
+
+    def notices(self) -> list[dict[str, Any]]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        said, self.said = self.said, []
+        return said
 
     def has_short_retries(self) -> bool:
         return self.short_retries

@@ -25,7 +25,7 @@ STARVED = [StageTasks(4, 2, 0, 0, 60.0)]
 ALL_STARVED = [StageTasks(4, 0, 0, 0, 60.0)]
 
 
-def made(**ends: int) -> Flow:
+def new_flow(**ends: int) -> Flow:
     """A flow whose broker has records up to these offsets; far more than anybody reads if none is given."""
 
     def visible(source: int, partitions: Sequence[str]) -> Mapping[str, int]:
@@ -38,62 +38,62 @@ def made(**ends: int) -> Flow:
 def look(flow: Flow, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
     """What is starved for too long; the watch looks more often than these tests."""
     for _ in range(LOOKS):
-        found = flow.look(stages, latest, None, now)
-    return found if found is not None and found.lasts else None
+        starved = flow.look(stages, latest, None, now)
+    return starved if starved is not None and starved.lasts else None
 
 
 def progress(start: Any, end: Any, latest: Any, batch: int = 0) -> dict[str, Any]:
     """As PySpark hands it over: offsets are texts."""
     offsets = {"startOffset": start, "endOffset": end, "latestOffset": latest}
-    return {"batchId": batch, "sources": [{name: json.dumps(told) for name, told in offsets.items()}]}
+    return {"batchId": batch, "sources": [{name: json.dumps(by_topic) for name, by_topic in offsets.items()}]}
 
 
 def test_tasks_that_all_run_starve_nobody() -> None:
-    flow = made()
+    flow = new_flow()
     assert look(flow, FULL, None, 0.0) is None
     assert look(flow, FULL, None, 100.0) is None
     assert look(flow, [], None, 200.0) is None, "between two batches nothing runs"
 
 
 def test_a_task_may_wait_a_while_for_its_slot_and_no_longer() -> None:
-    flow = made()
+    flow = new_flow()
     assert look(flow, STARVED, None, 10.0) is None
     assert look(flow, STARVED, None, 10.0 + PATIENCE_S - 0.1) is None
-    found = look(flow, STARVED, None, 10.0 + PATIENCE_S)
-    assert found is not None
-    assert found.waiting == 2
-    assert "2 tasks cannot get a slot" in found.in_words
+    starved = look(flow, STARVED, None, 10.0 + PATIENCE_S)
+    assert starved is not None
+    assert starved.waiting == 2
+    assert "2 tasks cannot get a slot" in starved.in_words
 
 
 def test_a_query_without_any_slot_waits_too() -> None:
-    flow = made()
+    flow = new_flow()
     look(flow, ALL_STARVED, None, 0.0)
-    found = look(flow, ALL_STARVED, None, PATIENCE_S)
-    assert found is not None
-    assert found.waiting == 4
+    starved = look(flow, ALL_STARVED, None, PATIENCE_S)
+    assert starved is not None
+    assert starved.waiting == 4
 
 
 def test_the_marks_of_a_transaction_are_no_records() -> None:
-    flow = made(in_0=9)
+    flow = new_flow(in_0=9)
     ends = {"in": {"0": 9}}
     for batch in range(4):
         assert look(flow, FULL, progress(ends, ends, {"in": {"0": 10}}, batch), batch * STILL_S) is None
 
 
 def test_a_wait_that_ended_begins_anew() -> None:
-    flow = made()
+    flow = new_flow()
     look(flow, STARVED, None, 0.0)
     look(flow, FULL, None, PATIENCE_S)
     assert look(flow, STARVED, None, PATIENCE_S + 1) is None
 
 
 def test_partitions_that_stood_still_are_named() -> None:
-    flow = made()
-    told = progress({"in": {"0": 5, "1": 5}}, {"in": {"0": 9, "1": 5}}, {"in": {"0": 9, "1": 40}})
-    look(flow, STARVED, told, 0.0)
-    found = look(flow, STARVED, told, PATIENCE_S)
-    assert found is not None
-    assert found.in_words == "in-1 is not being read"
+    flow = new_flow()
+    latest = progress({"in": {"0": 5, "1": 5}}, {"in": {"0": 9, "1": 5}}, {"in": {"0": 9, "1": 40}})
+    look(flow, STARVED, latest, 0.0)
+    starved = look(flow, STARVED, latest, PATIENCE_S)
+    assert starved is not None
+    assert starved.in_words == "in-1 is not being read"
 
 
 ENDS = {"in": {"0": 9, "1": 5}}
@@ -105,25 +105,25 @@ def still(batch: int) -> dict[str, Any]:
 
 
 def test_a_partition_with_records_that_stands_still_is_not_read_whatever_tasks_say() -> None:
-    flow = made()
+    flow = new_flow()
     look(flow, FULL, None, 0.0)
     assert look(flow, FULL, still(3), 100.0) is None, "its records may have come at the very end"
     assert look(flow, FULL, still(3), 100.0 + STILL_S) is None, "the same batch is no second one"
-    found = look(flow, FULL, still(4), 101.0 + STILL_S)
-    assert found is not None
-    assert (found.waiting, found.partitions) == (0, ("in-1",))
+    starved = look(flow, FULL, still(4), 101.0 + STILL_S)
+    assert starved is not None
+    assert (starved.waiting, starved.partitions) == (0, ("in-1",))
     read = progress(ENDS, {"in": {"0": 9, "1": 41}}, {"in": {"0": 9, "1": 41}}, batch=5)
     assert look(flow, FULL, read, 106.0) is None
 
 
 def test_two_batches_within_a_moment_accuse_no_partition() -> None:
-    flow = made()
+    flow = new_flow()
     for batch in range(4):
         assert look(flow, FULL, still(batch), 0.5 * STILL_S * (batch / 4)) is None
 
 
 def test_batches_whose_tasks_hardly_ran_accuse_no_partition() -> None:
-    flow = made()
+    flow = new_flow()
     for number in range(200):  # as on a busy machine, with a batch every second
         running = [StageTasks(4, 4, 0, 0, TASK_S - 0.5)] if number % 2 else []
         assert look(flow, running, still(number), float(number)) is None
@@ -133,7 +133,7 @@ def test_batches_whose_tasks_hardly_ran_accuse_no_partition() -> None:
 
 
 def test_tasks_that_are_about_to_start_do_not_wait() -> None:
-    flow = made()
+    flow = new_flow()
     starting = [StageTasks(4, 2, 0, 0, SETTLED_S / 2)]
     for second in range(60):  # batches of a second, each seen as it starts
         assert look(flow, starting, None, float(second)) is None
@@ -143,14 +143,14 @@ def test_tasks_that_are_about_to_start_do_not_wait() -> None:
 
 
 def test_tasks_of_a_lost_executor_may_wait_until_it_is_replaced() -> None:
-    flow = made()
+    flow = new_flow()
     lost = [StageTasks(4, 2, 0, 2, 60.0)]
     look(flow, lost, None, 0.0)
     assert look(flow, lost, None, RECOVERY_S - 1) is None
     assert look(flow, FULL, None, RECOVERY_S) is None
     look(flow, STARVED, None, RECOVERY_S + 1)
     assert look(flow, STARVED, None, RECOVERY_S + 2 + PATIENCE_S) is None, "the next batch waits for it, too"
-    flow = made()
+    flow = new_flow()
     look(flow, lost, None, 0.0)
     assert look(flow, lost, None, RECOVERY_S) is not None, "Spark does not recover"
 
@@ -166,26 +166,26 @@ def test_partitions_of_the_same_name_on_two_clusters_are_told_apart() -> None:
 
     flow = Flow(visible)
     for batch in range(3):
-        found = look(flow, FULL, {"batchId": batch, "sources": sources}, batch * STILL_S)
+        starved = look(flow, FULL, {"batchId": batch, "sources": sources}, batch * STILL_S)
     assert asked == [(0, ["in-0"]), (1, ["in-0"])]
-    assert found is not None
-    assert found.partitions == ("in-0",)
+    assert starved is not None
+    assert starved.partitions == ("in-0",)
 
 
 def test_the_moment_between_two_batches_does_not_end_a_wait() -> None:
-    flow = made()
+    flow = new_flow()
     look(flow, STARVED, None, 0.0)
     assert look(flow, [], None, PATIENCE_S) is None
     assert look(flow, STARVED, None, PATIENCE_S + 1) is not None
 
 
 def test_tasks_that_have_waited_too_long_are_starved_until_all_have_a_slot() -> None:
-    flow = made()
+    flow = new_flow()
     look(flow, STARVED, None, 0.0)
-    found = look(flow, STARVED, None, PATIENCE_S)
-    assert found is not None
-    assert look(flow, [], None, PATIENCE_S + 1) == found, "between two batches"
-    assert look(flow, [StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == found, "as the next one starts"
+    starved = look(flow, STARVED, None, PATIENCE_S)
+    assert starved is not None
+    assert look(flow, [], None, PATIENCE_S + 1) == starved, "between two batches"
+    assert look(flow, [StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == starved, "as the next one starts"
     assert look(flow, FULL, None, PATIENCE_S + 3) is None
 
 
@@ -210,7 +210,7 @@ def test_sources_other_than_kafka_say_nothing() -> None:
 
 
 def test_tasks_without_a_slot_are_named_before_the_query_has_to_end() -> None:
-    flow = made()
+    flow = new_flow()
     readers = [at("in-0"), at("in-1", is_read=False, task=1)]
     seen = [flow.look(STARVED, None, readers, 100.0 + second) for second in range(12)]
     first = next(number for number, each in enumerate(seen) if each is not None)
@@ -220,23 +220,23 @@ def test_tasks_without_a_slot_are_named_before_the_query_has_to_end() -> None:
 
 
 def test_one_late_look_accuses_nobody() -> None:
-    flow = made()
+    flow = new_flow()
     assert flow.look(STARVED, None, None, 0.0) is None
     assert flow.look(STARVED, None, None, 60.0) is None, "the machine slept between the two"
 
 
 def test_a_task_that_reads_has_a_slot_whatever_spark_says() -> None:
-    flow = made()
+    flow = new_flow()
     shared = [at("in-0"), at("in-1", task=1), at("in-2"), at("in-3", task=1)]
     late = [StageTasks(2, 1, 0, 0, 60.0)]
     assert [flow.look(late, None, shared, float(second)) for second in range(20)] == [None] * 20
     with_shuffle = [*late, StageTasks(4, 2, 0, 0, 60.0)]
-    found = [flow.look(with_shuffle, None, shared, float(second)) for second in range(20, 40)][-1]
-    assert found is not None
-    assert (found.waiting, found.partitions) == (2, ()), "the tasks after the shuffle have none"
+    starved = [flow.look(with_shuffle, None, shared, float(second)) for second in range(20, 40)][-1]
+    assert starved is not None
+    assert (starved.waiting, starved.partitions) == (2, ()), "the tasks after the shuffle have none"
 
 
 def test_sparks_progress_is_not_asked_where_readers_report() -> None:
-    flow = made()
+    flow = new_flow()
     for batch in range(4):
         assert flow.look(FULL, still(batch), [at("in-0"), at("in-1")], batch * STILL_S) is None

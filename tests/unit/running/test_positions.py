@@ -15,8 +15,8 @@ def positions(*readers: ReaderPosition, of: list[FakeEndpoint]) -> list[Position
     return read_positions(control, endpoints)
 
 
-def lags(found: list[Position]) -> dict[str, int | None]:
-    return {f"{each.topic}-{each.partition}": each.lag for each in found}
+def lags(here: list[Position]) -> dict[str, int | None]:
+    return {f"{each.topic}-{each.partition}": each.lag for each in here}
 
 
 def test_a_position_has_what_its_reader_reports() -> None:
@@ -36,13 +36,13 @@ def test_a_position_has_what_its_reader_reports() -> None:
 
 
 def test_a_reader_without_a_record_has_no_time() -> None:
-    (found,) = positions(at("payments-0", 7), of=[])
-    assert (found.records, found.last_record_ms, found.waits_for) == (0, None, "records")
+    (here,) = positions(at("payments-0", 7), of=[])
+    assert (here.records, here.last_record_ms, here.waits_for) == (0, None, "records")
 
 
 def test_a_partition_that_no_task_reads_waits_for_nothing() -> None:
-    (found,) = positions(at("payments-0", 7, is_read=False, waits_for=""), of=[])
-    assert found.waits_for is None
+    (here,) = positions(at("payments-0", 7, is_read=False, waits_for=""), of=[])
+    assert here.waits_for is None
 
 
 def test_they_come_by_topic_and_by_number() -> None:
@@ -53,8 +53,8 @@ def test_they_come_by_topic_and_by_number() -> None:
 
 
 def test_a_reader_may_be_ahead_of_the_end_that_was_asked_for_before() -> None:
-    found = positions(at("payments-0", 12), of=[FakeEndpoint({"payments": [10]})])
-    assert lags(found) == {"payments-0": 0}
+    here = positions(at("payments-0", 12), of=[FakeEndpoint({"payments": [10]})])
+    assert lags(here) == {"payments-0": 0}
 
 
 def test_each_source_is_asked_for_its_own_topics() -> None:
@@ -66,8 +66,8 @@ def test_each_source_is_asked_for_its_own_topics() -> None:
 def test_a_cluster_that_does_not_answer_leaves_the_lag_unknown() -> None:
     silent = FakeEndpoint({"payments": [10]})
     silent.failure = BrokerUnreachable("no answer")
-    found = positions(at("payments-0", 1), at("refunds-0", 4, source=1), of=[silent, FakeEndpoint({"refunds": [5]})])
-    assert lags(found) == {"payments-0": None, "refunds-0": 1}
+    here = positions(at("payments-0", 1), at("refunds-0", 4, source=1), of=[silent, FakeEndpoint({"refunds": [5]})])
+    assert lags(here) == {"payments-0": None, "refunds-0": 1}
 
 
 def test_a_cluster_that_only_spark_can_ask_has_the_ends_that_the_engine_asked() -> None:
@@ -75,20 +75,20 @@ def test_a_cluster_that_only_spark_can_ask_has_the_ends_that_the_engine_asked() 
         def ends(self, _partitions: Mapping[str, int]) -> None:
             return None
 
-    found = positions(at("payments-0", 1, end=5), of=[ThroughSpark({"payments": [10]})])
-    assert lags(found) == {"payments-0": 4}
+    here = positions(at("payments-0", 1, end=5), of=[ThroughSpark({"payments": [10]})])
+    assert lags(here) == {"payments-0": 4}
 
 
 def test_a_cluster_that_is_silent_is_not_waited_for() -> None:
     silent = FakeEndpoint({"payments": [10]})
-    found = positions(at("payments-0", 1, end=5, unanswered_ms=9000), of=[silent])
-    assert lags(found) == {"payments-0": None}
+    here = positions(at("payments-0", 1, end=5, unanswered_ms=9000), of=[silent])
+    assert lags(here) == {"payments-0": None}
     assert silent.asked == 0
 
 
 def test_a_partition_without_an_end_has_no_lag() -> None:
-    found = positions(at("payments-0", 1), at("payments-1", 0, end=None), of=[FakeEndpoint({"payments": [10]})])
-    assert lags(found) == {"payments-0": 9, "payments-1": None}
+    here = positions(at("payments-0", 1), at("payments-1", 0, end=None), of=[FakeEndpoint({"payments": [10]})])
+    assert lags(here) == {"payments-0": 9, "payments-1": None}
 
 
 def test_assigned_partitions_have_a_lag_whatever_their_numbers() -> None:
@@ -96,5 +96,5 @@ def test_assigned_partitions_have_a_lag_whatever_their_numbers() -> None:
         def source_partitions(self) -> dict[str, int]:
             return {"payments": 1}  # one partition is assigned: the third
 
-    found = positions(at("payments-2", 25), of=[Assigned({"payments": [10, 20, 30]})])
-    assert lags(found) == {"payments-2": 5}
+    here = positions(at("payments-2", 25), of=[Assigned({"payments": [10, 20, 30]})])
+    assert lags(here) == {"payments-2": 5}

@@ -59,27 +59,27 @@ def test_the_lineage_of_the_last_pipeline_counts() -> None:
 
 @given(milliseconds=st.integers(-(10**11), 4 * 10**12))
 def test_an_event_time_is_exact_to_the_millisecond(milliseconds: int) -> None:
-    found = record(None, ("tailrace.event_time", str(milliseconds).encode())).lineage.event_time
-    assert found == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    event_time = record(None, ("tailrace.event_time", str(milliseconds).encode())).lineage.event_time
+    assert event_time == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def test_the_last_row_of_each_value_of_a_column() -> None:
-    found = output({"card": "a", "total": 1}, {"card": "b", "total": 5}, {"card": "a", "total": 3})
-    assert found.last("card") == {"a": {"card": "a", "total": 3}, "b": {"card": "b", "total": 5}}
+    results = output({"card": "a", "total": 1}, {"card": "b", "total": 5}, {"card": "a", "total": 3})
+    assert results.last("card") == {"a": {"card": "a", "total": 3}, "b": {"card": "b", "total": 5}}
 
 
 def test_several_columns_make_a_key() -> None:
-    found = output({"card": "a", "day": 1, "n": 1}, {"card": "a", "day": 2, "n": 1}, {"card": "a", "day": 1, "n": 2})
-    assert {key: row["n"] for key, row in found.last("card", "day").items()} == {("a", 1): 2, ("a", 2): 1}
+    results = output({"card": "a", "day": 1, "n": 1}, {"card": "a", "day": 2, "n": 1}, {"card": "a", "day": 1, "n": 2})
+    assert {key: row["n"] for key, row in results.last("card", "day").items()} == {("a", 1): 2, ("a", 2): 1}
 
 
 def test_a_window_key_does_not_depend_on_the_order_of_its_fields() -> None:
-    found = output(
+    results = output(
         {"window": {"start": "12:00", "end": "12:01"}, "n": 1},
         {"window": {"end": "12:01", "start": "12:00"}, "n": 2},
         {"window": {"start": "12:01", "end": "12:02"}, "n": 7},
     )
-    assert [(json.loads(key)["start"], row["n"]) for key, row in found.last("window").items()] == [
+    assert [(json.loads(key)["start"], row["n"]) for key, row in results.last("window").items()] == [
         ("12:00", 2),
         ("12:01", 7),
     ]

@@ -74,8 +74,8 @@ def test_rows_become_records_of_the_sources_topic() -> None:
 
 def test_a_record_keeps_all_its_fields() -> None:
     whole = Record({"id": 1}, "key", [("a", b"1")], partition=1, timestamp=at("12:00"))
-    ((found,),) = steps(pipeline(), [whole])
-    assert found == Record({"id": 1}, "key", [("a", b"1")], "payments", 1, at("12:00"))
+    ((kept,),) = steps(pipeline(), [whole])
+    assert kept == Record({"id": 1}, "key", [("a", b"1")], "payments", 1, at("12:00"))
     own = Record(None, topic="refunds")
     assert steps(pipeline(), [own]) == [[own]]
 

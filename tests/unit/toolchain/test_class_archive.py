@@ -89,12 +89,14 @@ def test_archives_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest
 
 
 def test_java_gets_the_class_path_and_the_class_list(tmp_path: Path, jar: Path) -> None:
-    told = tmp_path / "told"
-    script = WRITES + f'for argument; do echo "$argument"; done > {told}\n'
-    script += f'for argument; do case $argument in *ClassListFile=*) cp "${{argument#*=}}" {told}.list ;; esac; done\n'
+    arguments = tmp_path / "told"
+    script = WRITES + f'for argument; do echo "$argument"; done > {arguments}\n'
+    script += (
+        f'for argument; do case $argument in *ClassListFile=*) cp "${{argument#*=}}" {arguments}.list ;; esac; done\n'
+    )
     ClassArchive("broker", java(tmp_path, script), (jar,)).write("one.jar:two.jar")
-    assert told.read_text().splitlines()[-2:] == ["-cp", "one.jar:two.jar"]
-    assert "kafka/Kafka\n" in Path(f"{told}.list").read_text()
+    assert arguments.read_text().splitlines()[-2:] == ["-cp", "one.jar:two.jar"]
+    assert "kafka/Kafka\n" in Path(f"{arguments}.list").read_text()
 
 
 @pytest.mark.parametrize("changed", ["jar", "version", "settings", "name"])

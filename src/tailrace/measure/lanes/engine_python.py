@@ -41,7 +41,7 @@ def site_packages(engine: Engine) -> Path:
     """Return the folder with the packages of the environment."""
     for packages in (_folder(engine) / "lib").glob("python3.*/site-packages"):
         return packages
-    raise engine.refused("its Python environment is gone", "try again")
+    raise engine.refused("its Python environment no longer exists", "try again")
 
 
 def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announce) -> None:
@@ -73,7 +73,7 @@ def ensure_venv(engine: Engine, newest: tuple[int, int] | None, announce: Announ
             installer = [*_installer(engine, staged / "bin" / "python"), *options]
             _run(engine, [*installer, "--requirement", str(lock)], announce, total=len(_packages(lock)))
         folder = _folder(engine)
-        shutil.rmtree(folder, ignore_errors=True)  # an environment whose Python is gone
+        shutil.rmtree(folder, ignore_errors=True)  # an environment whose Python no longer exists
         staged.replace(folder)
 
 
@@ -177,13 +177,13 @@ def find_python(newest: tuple[int, int] | None) -> Path | None:
     if newest is None or sys.version_info[:2] <= newest:
         return Path(sys.executable)
     for minor in range(newest[1], OLDEST[1] - 1, -1):
-        for candidate in _candidates(f"3.{minor}"):
-            if _is(candidate, f"3.{minor}"):
-                return candidate
+        for python in _installed(f"3.{minor}"):
+            if _is(python, f"3.{minor}"):
+                return python
     return None
 
 
-def _candidates(version: str) -> Iterator[Path]:
+def _installed(version: str) -> Iterator[Path]:
     if (python := shutil.which(f"python{version}")) is not None:
         yield Path(python)
     for pattern in _USUAL_PLACES:

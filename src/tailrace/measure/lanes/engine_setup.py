@@ -93,7 +93,7 @@ class Engine:
         """Return the Java that the set-up used."""
         java = find_java()
         if java is None:
-            raise self.refused("the Java of the set-up is gone", "try again")
+            raise self.refused("the Java of the set-up no longer exists", "try again")
         return java
 
 

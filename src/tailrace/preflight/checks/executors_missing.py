@@ -1,11 +1,11 @@
 """Some executors of the cluster have not registered yet.
 
 Problem:
-    A query starts right after the context of a cluster. Tailrace counts the slots of the executors that have registered
-    by then, and a stateless query that starts with too few slots never reads some partitions.
+    Tailrace counts the slots of the executors that have registered. If these are too few, it waits up to 30 s for the
+    first executor and up to 5 s for each further one. Running tasks do not move to executors that register later.
 
 Do this instead:
-    Set ``spark.scheduler.minRegisteredResourcesRatio=1.0``, or start the query when all executors are there.
+    Set ``spark.scheduler.minRegisteredResourcesRatio=1.0``, or start the query when all executors have registered.
 """
 
 from collections.abc import Iterator

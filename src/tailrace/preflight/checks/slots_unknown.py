@@ -1,7 +1,7 @@
 """Tailrace cannot count the tasks.
 
 Problem:
-    The source has a topic pattern, and only Spark can reach the broker, for example with a Java key store. Tailrace
+    The source has a topic pattern, and only Spark can reach the broker, for example with a Java keystore. Tailrace
     cannot know the number of tasks before the start, and with too few slots Spark never reads some partitions.
 
 Do this instead:

@@ -35,8 +35,8 @@ PINNED = {"flink": "org.apache.flink:flink-core", "kafka-streams": "org.apache.k
 def set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that look set up."""
     monkeypatch.setattr(module, "find_java", lambda: Java(Path("/j"), Path("/j/bin/java"), "17.0.1", 17, "PATH"))
-    made = venv_python(PYFLINK).parents[1]
-    (made / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    environment = venv_python(PYFLINK).parents[1]
+    (environment / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
 
 
 def cell(tmp_path: Path, work: Work, partitions: int = 3) -> Cell:
@@ -70,20 +70,20 @@ def test_every_engine_has_the_same_kafka_settings(lane: Lane, tmp_path: Path) ->
 
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
 def test_the_process_gets_the_reported_settings(lane: Lane, tmp_path: Path) -> None:
-    told = given(lane, tmp_path)
+    arguments = given(lane, tmp_path)
     spoken = {"7500", "7500 ms", "7.5"}
     for key, value in lane.settings.items():
         if key in ("sink.delivery-guarantee", "scan.startup.mode", "_python_worker_execution_mode"):
             continue  # in the program itself, or in the environment
         short = key.replace(".properties.", ".")
-        found = [told[each] for each in (short, f"conf.{short}") if each in told]
-        assert len(found) == 1, key
+        values = [arguments[each] for each in (short, f"conf.{short}") if each in arguments]
+        assert len(values) == 1, key
         if value == EACH_PARTITION:
-            assert found == ["3"]
+            assert values == ["3"]
         elif value == CHECKPOINT_INTERVAL:
-            assert set(found) <= spoken
+            assert set(values) <= spoken
         else:
-            assert found == [value]
+            assert values == [value]
 
 
 @pytest.mark.parametrize("lane", [*JVM, *PYFLINK_LANES], ids=lambda lane: lane.name)

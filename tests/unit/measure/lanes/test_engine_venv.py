@@ -57,8 +57,8 @@ def test_an_environment_is_created_once_and_appears_complete(
         f"Some Engine: setting up its Python packages in {locked.folder}, once.",
         "Some Engine: 1 of 1 packages (one)",
     ]
-    made, installed = calls()
-    assert "--without-pip" in made
+    created, installed = calls()
+    assert "--without-pip" in created
     assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(installed.split())
 
 

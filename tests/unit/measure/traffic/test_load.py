@@ -79,9 +79,9 @@ def sender(
             "first_number": first_number,
         }
     )
-    made = _Sender(orders)
-    assert isinstance(made.producer, FakeProducer)
-    return made, made.producer
+    sending = _Sender(orders)
+    assert isinstance(sending.producer, FakeProducer)
+    return sending, sending.producer
 
 
 def order(run: _Sender, first_s: float, end_s: float) -> None:

@@ -27,13 +27,13 @@ class FakeWorker:
 
     def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
         self.module, self.settings = module, dict(settings)
-        self.told: list[Mapping[str, Any]] = []
+        self.messages: list[Mapping[str, Any]] = []
         self.answers: list[dict[str, Any] | None] = []
         self.pid = 77
         self.is_closed = False
 
     def send(self, message: Mapping[str, Any]) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
     def answer(self, _timeout_s: float) -> dict[str, Any] | None:
         return self.answers.pop(0) if self.answers else None
@@ -50,9 +50,9 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def worker_of(owner: Load | Probe) -> FakeWorker:
-    found = owner._worker
-    assert isinstance(found, FakeWorker)
-    return found
+    worker = owner._worker
+    assert isinstance(worker, FakeWorker)
+    return worker
 
 
 def some_load() -> Load:
@@ -67,18 +67,23 @@ def some_load() -> Load:
 
 def test_a_load_passes_the_plan_to_its_process() -> None:
     with some_load() as sending:
-        told = worker_of(sending).settings
-        assert (told["shape"], told["rate_per_s"], told["burst"], told["stamped"]) == ("step", 100.0, 9, True)
-        assert told["start_ns"] == sending.plan.start_ns == 1_500 + 2 * NS_PER_S
-        assert told["end_ns"] == told["start_ns"] + 60 * NS_PER_S
-        assert told["clock_offset_ns"] == 1_000
-        assert told["first_number"] == 40 == sending.number_until(told["start_ns"])
-        assert sending.number_until(told["start_ns"] + NS_PER_S) == 40 + sending.plan.count_until(
-            told["start_ns"] + NS_PER_S
+        settings = worker_of(sending).settings
+        assert (settings["shape"], settings["rate_per_s"], settings["burst"], settings["stamped"]) == (
+            "step",
+            100.0,
+            9,
+            True,
         )
-        assert told["records"] == {"kind": "events", "payload_bytes": 200}
+        assert settings["start_ns"] == sending.plan.start_ns == 1_500 + 2 * NS_PER_S
+        assert settings["end_ns"] == settings["start_ns"] + 60 * NS_PER_S
+        assert settings["clock_offset_ns"] == 1_000
+        assert settings["first_number"] == 40 == sending.number_until(settings["start_ns"])
+        assert sending.number_until(settings["start_ns"] + NS_PER_S) == 40 + sending.plan.count_until(
+            settings["start_ns"] + NS_PER_S
+        )
+        assert settings["records"] == {"kind": "events", "payload_bytes": 200}
         sending.measure(5, 9)
-        assert worker_of(sending).told == [{"first_ns": 5, "end_ns": 9}]
+        assert worker_of(sending).messages == [{"first_ns": 5, "end_ns": 9}]
         assert sending.pid == 77
     assert worker_of(sending).is_closed
 
@@ -98,8 +103,8 @@ def test_a_probe_passes_partitions_and_fields_to_its_process(
     known_by: ByFields | ByLineage, fields: list[str] | None
 ) -> None:
     with Probe(CLIENT, "out", clock=CLOCK, known_by=known_by) as reading:
-        told = worker_of(reading).settings
-        assert (told["topic"], told["partitions"], told["fields"]) == ("out", 4, fields)
+        settings = worker_of(reading).settings
+        assert (settings["topic"], settings["partitions"], settings["fields"]) == ("out", 4, fields)
     assert worker_of(reading).is_closed
 
 
@@ -119,7 +124,7 @@ def test_arrivals_are_loaded_from_the_probes_file(tmp_path: Path) -> None:
         worker_of(reading).answers = [SNAPSHOT, None, {"finished": str(file)}]
         shown: list[Snapshot] = []
         seen = reading.arrivals(3, 8, timeout_s=1.0, on_snapshot=shown.append, settle_s=0.5)
-        assert worker_of(reading).told == [{"first": 3, "end": 8, "timeout_s": 1.0, "settle_s": 0.5}]
+        assert worker_of(reading).messages == [{"first": 3, "end": 8, "timeout_s": 1.0, "settle_s": 0.5}]
     assert (seen.numbers.tolist(), seen.latency_ns.tolist(), seen.ready_ns) == ([1], [1], 9)
     assert len(shown) == 1
     assert not file.exists()

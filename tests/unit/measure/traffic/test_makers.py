@@ -54,10 +54,10 @@ def generators(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("records", [Payments(), Events(200), Generated("a.py", "f"), Replayed("records.npz")])
 def test_settings_round_trip_through_json(records: Records) -> None:
-    told = json.loads(json.dumps(as_settings(records)))
-    kind = told.pop("kind")
+    settings = json.loads(json.dumps(as_settings(records)))
+    kind = settings.pop("kind")
     assert kind == type(records).__name__.lower()
-    assert type(records)(**told) == records
+    assert type(records)(**settings) == records
 
 
 def test_payments_and_events_have_their_makers() -> None:
@@ -66,7 +66,7 @@ def test_payments_and_events_have_their_makers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "made"),
+    ("function", "expected"),
     [
         ("plain", (None, b'{"n": 3}')),
         ("keyed", (b"key-3", b'[3, "\\u00e4"]')),
@@ -76,9 +76,9 @@ def test_payments_and_events_have_their_makers() -> None:
     ],
 )
 def test_a_users_function_returns_a_value_or_a_pair(
-    generators: str, function: str, made: tuple[bytes | None, bytes]
+    generators: str, function: str, expected: tuple[bytes | None, bytes]
 ) -> None:
-    assert maker(as_settings(Generated(generators, function)))(3, 99) == made
+    assert maker(as_settings(Generated(generators, function)))(3, 99) == expected
 
 
 @pytest.mark.parametrize(("function", "kind"), [("nothing", "NoneType"), ("number_as_key", "int")])

@@ -93,9 +93,9 @@ def reader(
         },
         orders,
     )
-    made = _Reader(given)
-    consumer_of(made).coming = list(coming)
-    return made, given
+    reading = _Reader(given)
+    consumer_of(reading).coming = list(coming)
+    return reading, given
 
 
 def record(number: int, sent_ns: int | None = None) -> FakeMessage:

@@ -52,9 +52,9 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(worker: Worker) -> dict[str, Any]:
-    found = worker.answer(20)
-    assert found is not None
-    return found
+    message = worker.answer(20)
+    assert message is not None
+    return message
 
 
 def is_alive(lock: Path) -> bool:

@@ -87,9 +87,9 @@ object FlinkLane {
     asked.collect { case (key, value) if key.startsWith(prefix) => key.stripPrefix(prefix) -> value }
 
   private def properties(values: Map[String, String]): Properties = {
-    val made = new Properties
-    values.foreach { case (key, value) => made.setProperty(key, value) }
-    made
+    val properties = new Properties
+    values.foreach { case (key, value) => properties.setProperty(key, value) }
+    properties
   }
 
   class EventReader extends DeserializationSchema[Event] {

@@ -1,0 +1,187 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import java.util.concurrent.ScheduledExecutorService
+import java.util.concurrent.TimeUnit.MILLISECONDS
+
+import scala.util.control.NonFatal
+
+import org.apache.kafka.common.TopicPartition
+
+import org.json4s.JsonAST.{JField, JObject, JString}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.kafka010.tailrace.TopicIds.Topic
+import org.apache.spark.sql.kafka010.tailrace.TopicRecord.{Always, Recorded}
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * Whether the topics of a source are still those whose offsets are in the checkpoint.
+ *
+ * The offsets of a topic that was deleted and created again mean nothing in the new one. They are replaced by its first
+ * offsets when a batch is planned, if the query may continue without the records that are gone. The record of the checkpoint
+ * keeps the old id until then, so the answer of a broker may be late: nothing is lost, only some records are read again.
+ *
+ * @param run the control of the query's run
+ * @param source the number of the source
+ * @param assigned whether the source names its partitions
+ * @param failOnDataLoss whether the query must end if records are gone
+ */
+private[tailrace] final class TopicIdentity(
+    run: RunControl,
+    source: Int,
+    ids: TopicIds,
+    assigned: Boolean,
+    failOnDataLoss: Boolean) extends Logging {
+  import TopicIdentity._
+
+  private lazy val atStart = run.topicRecord.contents.map(_.source(source)).getOrElse(Map.empty[String, Recorded])
+  private lazy val firstBatch = run.latestLogged(1) + 1
+
+  /** What is recorded of the topics, if this run has changed it. */
+  @volatile private var changed: Option[Map[String, Recorded]] = None
+
+  /** What the brokers said last. */
+  @volatile private var known: Map[String, Topic] = Map.empty
+  @volatile private var mustAsk = true
+  @volatile private var watched: Set[String] = Set.empty
+  private var firsts: Map[(String, String), Map[TopicPartition, Long]] = Map.empty
+  private var thread: Option[ScheduledExecutorService] = None
+
+  // ---- from the thread of the query
+
+  /**
+   * Return where the next batch starts.
+   *
+   * @param start the offsets that Spark has saved
+   * @throws RecordsLostException if a topic is another one and the query must not continue without the old one's records
+   */
+  def startOf(start: Map[TopicPartition, Long], batch: Long = nextBatch): Map[TopicPartition, Long] = {
+    val topics = start.keySet.map(_.topic)
+    if (mustAsk || !topics.subsetOf(known.keySet)) {
+      ask(topics)
+      adopt(topics)
+    }
+    topics.filter(isNew(_, batch)).foldLeft(start) { (offsets, topic) =>
+      if (isRecreated(topic) && failOnDataLoss) throw new RecordsLostException(RecordsLost.recreated(topic, start))
+      offsets.filterNot(_._1.topic == topic) ++ firstOffsets(topic, start.keySet)
+    }
+  }
+
+  /** Ask the brokers before the next batch is planned: an offset has shown that a topic may be another one. */
+  def doubt(): Unit = mustAsk = true
+
+  /**
+   * Return where a batch starts that is being planned, and record its topics.
+   *
+   * @param end where a micro-batch ends that an earlier run has begun: its offsets may be those of an old topic. None for
+   *   other batches.
+   */
+  def plan(start: Map[TopicPartition, Long], batch: Long, end: Option[Map[TopicPartition, Long]]): Map[TopicPartition, Long] = {
+    val from = end.foldLeft(startOf(start, batch))(skipOld(batch, _, _))
+    val topics = from.keySet.map(_.topic)
+    val recreated = topics.filter(isRecreated)
+    recreated.foreach(topic => run.note(RecordsLost.recreated(topic, start).json(accepted = true)))
+    save(recreated.map(topic => topic -> Recorded(known(topic).id, end.fold(batch)(_ => batch + 1))).toMap)
+    adopt(topics)
+    begin(topics)
+    from
+  }
+
+  /** Record the ids of topics whose ids are not recorded yet. */
+  private def adopt(topics: Set[String]): Unit = {
+    val ids = (topics & known.keySet).map(topic => topic -> known(topic).id).filter { case (topic, id) =>
+      !of(topic).exists(before => before.id == id || before.id != TopicIds.NoId)
+    }
+    if (ids.nonEmpty && topicsRecorded.isEmpty && firstBatch > 0) run.note(notice("adopted"))
+    if (ids.exists(_._2 == TopicIds.NoId)) run.note(notice("no-ids"))
+    save(ids.map { case (topic, id) => topic -> Recorded(id, Always) }.toMap)
+  }
+
+  private def save(topics: Map[String, Recorded]): Unit = if (topics.nonEmpty) {
+    changed = Some(topicsRecorded ++ topics)
+    run.topicRecord.update(_.withSource(source, topicsRecorded))
+  }
+
+  /** Let a batch read nothing of the topics whose offsets it has from an older one; the next batch starts at their beginning. */
+  private def skipOld(
+      batch: Long,
+      start: Map[TopicPartition, Long],
+      end: Map[TopicPartition, Long]): Map[TopicPartition, Long] = {
+    val later = end.keySet.map(_.topic).filter(topic => isRecreated(topic) || of(topic).exists(_.since > batch))
+    start.filterNot(each => later(each._1.topic)) ++ end.filter(each => later(each._1.topic))
+  }
+
+  private def topicsRecorded: Map[String, Recorded] = changed.getOrElse(atStart)
+
+  private def of(topic: String): Option[Recorded] = topicsRecorded.get(topic)
+
+  /** Whether a batch must read a topic from its beginning, because its start offsets are those of an older one. */
+  private def isNew(topic: String, batch: Long): Boolean =
+    isRecreated(topic) || of(topic).exists(each => each.since == batch && known.get(topic).exists(_.id == each.id))
+
+  /** Whether a topic is not the one that was recorded. */
+  private def isRecreated(topic: String): Boolean = isOther(topic, known)
+
+  private def isOther(topic: String, answer: Map[String, Topic]): Boolean = {
+    val ids = of(topic).map(_.id).zip(answer.get(topic).map(_.id))
+    ids.exists { case (before, now) => before != TopicIds.NoId && now != TopicIds.NoId && before != now }
+  }
+
+  private def nextBatch: Long = run.lastPlanned.map(_ + 1).getOrElse(firstBatch)
+
+  private def firstOffsets(topic: String, before: Set[TopicPartition]): Map[TopicPartition, Long] = {
+    val now = known(topic)
+    firsts.getOrElse((topic, now.id), {
+      val partitions = now.partitions.map(new TopicPartition(topic, _))
+      val offsets = ids.firstOffsets(if (assigned) partitions & before else partitions)
+      firsts = Map((topic, now.id) -> offsets)
+      offsets
+    })
+  }
+
+  private def ask(topics: Set[String]): Unit =
+    try {
+      known ++= ids.of(topics)
+      mustAsk = false
+    } catch {
+      // The offsets are asked next, and that question fails if no broker answers.
+      case NonFatal(failed) => logWarning("The ids of the topics could not be asked", failed)
+    }
+
+  // ---- in the background
+
+  private def begin(topics: Set[String]): Unit = synchronized {
+    watched = topics
+    if (thread.isEmpty) {
+      val started = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-topics")
+      started.scheduleWithFixedDelay(() => look(), LookEveryMs, LookEveryMs, MILLISECONDS)
+      thread = Some(started)
+    }
+  }
+
+  /** See whether a topic is another one by now; then the running batch ends, and the next one decides what to do. */
+  private def look(): Unit =
+    try {
+      val answer = ids.of(watched)
+      val recreated = watched.filter(isOther(_, answer))
+      if (recreated.nonEmpty && !mustAsk) {
+        mustAsk = true
+        run.endOpenBatch()
+        if (run.isIdle) recreated.foreach(topic => run.note(RecordsLost("recreated-idle", topic, "").json(!failOnDataLoss)))
+      }
+    } catch {
+      case NonFatal(_) => // no broker answers; the next question may be answered
+      case _: InterruptedException => Thread.currentThread().interrupt() // closed
+    }
+
+  def close(): Unit = synchronized {
+    thread.foreach(_.shutdownNow())
+    ids.close()
+  }
+}
+
+private[tailrace] object TopicIdentity {
+  private val LookEveryMs = 2000L
+
+  private def notice(kind: String): JObject = JObject(JField("kind", JString(kind)))
+}

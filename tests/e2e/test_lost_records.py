@@ -1,0 +1,246 @@
+"""Records that are gone before a query has read them: topics that are created again, topics that delete records."""
+
+import json
+import logging
+import shutil
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from conftest import Kafka, wait_until
+from copies import Copy, numbers
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import tailrace as tr
+from tailrace.errors import DataLost
+from tailrace.kafka.topics import create_topic, delete_topics, list_topics
+from tailrace.running.topic_watch import ADOPTED
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+OLD = [{"a": number} for number in range(20)]
+"""What is read before the topic is created again: ten records in each partition."""
+
+
+def new_records(count: int) -> list[dict[str, int]]:
+    return [{"a": 1000 + number} for number in range(count)]
+
+
+def recreate(kafka: Kafka, topic: str, partitions: int = 2) -> None:
+    delete_topics(kafka.config, [topic])
+    wait_until(lambda: topic not in list_topics(kafka.config), 20, "the topic is deleted")
+    create_topic(kafka.config, topic, partitions)
+
+
+def delete_until(kafka: Kafka, topic: str, offset: int) -> None:
+    admin = AdminClient(kafka.config)  # held by name: its answers die with it
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    deleted.result(20)
+
+
+def copying(copy: Copy, topic: str, **options: str) -> DataStreamWriter:
+    return copy.writer(copy.read(subscribe=topic, startingOffsets="earliest", **options))
+
+
+def has_new(copy: Copy, count: int) -> bool:
+    """Whether every record of the new topic has been written."""
+    return set(numbers(copy.written())) >= {each["a"] for each in new_records(count)}
+
+
+@pytest.mark.parametrize("count", [6, 20, 60], ids=["fewer", "equally many", "more"])
+class TestATopicThatIsCreatedAgain:
+    """With fewer, as many, or more records than the checkpoint's offsets."""
+
+    def test_between_two_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+        topic = kafka.topic("in")
+        kafka.send_to_every_partition(topic, OLD)
+        writer = copying(copy, topic)
+        copy.run_once(writer, mode)
+        recreate(kafka, topic)
+        kafka.send_to_every_partition(topic, new_records(count))
+        assert tr.check(writer, mode, checkpoint=copy.folder / "checkpoint").errors == {"DATA_LOST"}
+        with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and created again") as refused:
+            copy.run_once(writer, mode)
+        assert "0: 10, 1: 10" in refused.value.why
+        assert "--on-data-loss warn" in refused.value.fix
+        assert numbers(copy.written()) == Counter(range(20))
+        copy.run_once(writer, mode, on_data_loss="warn")
+        copy.run_once(writer, mode)  # the new topic is the query's topic now
+        assert numbers(copy.written()) == Counter([*range(20), *(each["a"] for each in new_records(count))])
+
+    def test_while_the_query_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+        topic = kafka.topic("in")
+        kafka.send_to_every_partition(topic, OLD)
+        writer = copying(copy, topic)
+        running = copy.start(writer, mode)
+        wait_until(lambda: len(copy.written()) == 20, 60, "the records of the old topic")
+        running.checkpoint()
+        recreate(kafka, topic)
+        kafka.send_to_every_partition(topic, new_records(count))
+        began = time.monotonic()
+        with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and created again"):
+            running.wait(60)
+        assert time.monotonic() - began < 30  # about three on a quiet machine
+        copy.run_once(writer, mode, on_data_loss="warn")
+        assert has_new(copy, count)
+
+
+def test_a_query_continues_in_the_new_topic(
+    copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, OLD)
+    writer = copying(copy, topic)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        running = copy.start(writer, mode, on_data_loss="warn")
+        wait_until(lambda: len(copy.written()) == 20, 60, "the records of the old topic")
+        recreate(kafka, topic, partitions=3)
+        kafka.send_to_every_partition(topic, new_records(90))
+        wait_until(lambda: has_new(copy, 90), 60, "the records of the new topic")
+        kafka.send_to_every_partition(topic, [{"a": 5000}])
+        wait_until(lambda: 5000 in numbers(copy.written()), 60, "a later record")
+        assert running.stop().repeats == ""
+    (sentence,) = [each.message for each in caplog.records if "created again" in each.message]
+    assert f"topic '{topic}' was deleted and created again; the query continues at the beginning" in sentence
+    before = len(copy.written())
+    copy.run_once(writer, mode)
+    assert len(copy.written()) == before
+
+
+def test_a_crash_after_the_change_reads_the_new_topic_from_its_beginning(copy: Copy, kafka: Kafka, mode: str) -> None:
+    """The checkpoint still has the offsets of the old topic, and the record of its ids has the new one."""
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, OLD)
+    copy.run_once(copying(copy, topic), mode)
+    recreate(kafka, topic)
+    kafka.send_to_every_partition(topic, new_records(60))
+    rows = copy.read(subscribe=topic, startingOffsets="earliest")
+    slow = rows.where(F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(1000).cast("long")).isNotNull())
+    running = copy.start(copy.writer(slow), mode, on_data_loss="warn")
+    wait_until(lambda: len(copy.written()) > 20, 60, "the first of the new records")
+    running.stop(0)
+    copy.run_once(copying(copy, topic), mode, on_data_loss="warn")
+    assert has_new(copy, 60)
+
+
+def test_a_micro_batch_that_an_earlier_run_began_on_the_old_topic(copy: Copy, kafka: Kafka) -> None:
+    """Its end offsets are in the checkpoint, and mean nothing in the new topic."""
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, OLD)
+    copy.run_once(copying(copy, topic), "microbatch")
+    kafka.send_to_every_partition(topic, OLD)
+    rows = copy.read(subscribe=topic, startingOffsets="earliest")
+    slow = rows.where(F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(1000).cast("long")).isNotNull())
+    running = copy.start(copy.writer(slow), "microbatch")
+    offsets = copy.folder / "checkpoint" / "offsets"
+    wait_until((offsets / "1").exists, 60, "the second batch has begun")
+    running.stop(0)
+    assert not (copy.folder / "checkpoint" / "commits" / "1").exists()
+    recreate(kafka, topic)
+    kafka.send_to_every_partition(topic, new_records(60))
+    with pytest.raises(DataLost):
+        copy.run_once(copying(copy, topic), "microbatch")
+    copy.run_once(copying(copy, topic), "microbatch", on_data_loss="warn")
+    assert has_new(copy, 60)
+
+
+@pytest.mark.parametrize(
+    ("option", "on_data_loss", "continues"),
+    [("true", None, False), ("false", None, True), ("false", "fail", False), ("true", "warn", True)],
+)
+def test_records_that_kafka_has_deleted(
+    copy: Copy, kafka: Kafka, mode: str, option: str, on_data_loss: str | None, continues: bool
+) -> None:
+    """The run's option wins over the source's."""
+    topic = kafka.topic("in", 1)
+    writer = copying(copy, topic, failOnDataLoss=option)
+    kafka.send(topic, [{"a": number} for number in range(10)])
+    copy.run_once(writer, mode)
+    kafka.send(topic, [{"a": number} for number in range(10, 30)])
+    delete_until(kafka, topic, 20)
+    (finding,) = [
+        each
+        for each in tr.check(writer, mode, checkpoint=copy.folder / "checkpoint", on_data_loss=on_data_loss).findings
+        if each.code == "DATA_LOST"
+    ]
+    assert finding.severity == ("warning" if continues else "error")
+    assert f"{topic}-0 has deleted records that the query had not read" in finding.title
+    assert "10 to 19" in finding.why
+    if continues:
+        copy.run_once(writer, mode, on_data_loss=on_data_loss)
+        assert numbers(copy.written()) == Counter([*range(10), *range(20, 30)])
+    else:
+        with pytest.raises(DataLost):
+            copy.run_once(writer, mode, on_data_loss=on_data_loss)
+        assert numbers(copy.written()) == Counter(range(10))
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "warn"])
+def test_records_that_kafka_deletes_while_the_query_runs(
+    copy: Copy, kafka: Kafka, mode: str, on_data_loss: str
+) -> None:
+    """The first record keeps the query busy until others have come and gone."""
+    topic = kafka.topic("in", 1)
+    rows = copy.read(subscribe=topic, startingOffsets="earliest").withColumn(
+        "first", F.get_json_object(F.col("value").cast("string"), "$.a") == "0"
+    )
+    sleeps = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(6000).cast("long")).isNotNull()
+    kafka.send(topic, [{"a": 0}])
+    running = copy.start(copy.writer(rows.where(~F.col("first") | sleeps)), mode, on_data_loss=on_data_loss)
+    time.sleep(1.5)  # the query has the first record
+    kafka.send(topic, [{"a": number, "filling": "x" * 200_000} for number in range(1, 41)])
+    delete_until(kafka, topic, 30)
+    if on_data_loss == "fail":
+        with pytest.raises(DataLost, match=f"{topic}-0") as failed:
+            running.wait(60)
+        assert "--on-data-loss warn" in failed.value.fix
+    else:
+        wait_until(lambda: set(numbers(copy.written())) >= {0, *range(30, 41)}, 60, "the records that are left")
+        running.stop()
+
+
+def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No input is lost: it is said, and the query continues."""
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, OLD)
+    writer = copying(copy, topic)
+    copy.run_once(writer, mode)
+    recreate(kafka, copy.sink, partitions=1)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        running = copy.start(writer, mode)
+        assert [each.message for each in caplog.records if "which it writes to" in each.message] == [
+            (
+                f"query '{copy.name}': topic '{copy.sink}', which it writes to, was deleted and created again: "
+                "earlier results are gone"
+            )
+        ]
+        caplog.clear()
+        recreate(kafka, copy.sink, partitions=1)
+        wait_until(
+            lambda: any("which it writes to" in each.message for each in caplog.records), 30, "the change is logged"
+        )
+        kafka.send_to_every_partition(topic, new_records(20))
+        wait_until(lambda: has_new(copy, 20), 60, "the results")
+        assert running.stop().repeats == ""
+
+
+def test_a_checkpoint_without_ids_takes_those_of_its_topics(
+    copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, OLD)
+    writer = copying(copy, topic)
+    copy.run_once(writer, mode)
+    (record,) = (copy.folder / "checkpoint" / "tailrace-topics").glob("[0-9]*")
+    assert [*json.loads(record.read_text())["sources"][0]] == [topic]
+    shutil.rmtree(record.parent)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        copy.run_once(writer, mode)
+        copy.run_once(writer, mode)
+    assert [each.message for each in caplog.records if ADOPTED in each.message] == [f"query '{copy.name}': {ADOPTED}"]
+    recreate(kafka, topic)
+    with pytest.raises(DataLost):
+        copy.run_once(writer, mode)
