@@ -118,6 +118,7 @@ class Course:
     _open: list[_Injected] = field(default_factory=list)
     """Faults from which the pipeline has not recovered yet."""
     _last: _Injected | None = None
+    _load: Load | None = None
     _draw: random.Random = field(default_factory=random.Random)
 
     def run(self) -> None:
@@ -127,12 +128,14 @@ class Course:
         self.screen.say(f"the pipeline runs after {time.monotonic() - waited:.1f} s")
         clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
         with Load({**self.client, **_RECONNECT}, self.source, self.flow, clock=clock, limit_s=_LONGEST_LOAD_S) as load:
+            self._load = load
             before = self.receiver.received
             self._wait(lambda: self.receiver.received > before, _FIRST_OUTPUT_TIMEOUT_S, "the pipeline wrote nothing")
             self._began = time.monotonic()
             self._inject_all()
             self._wait_until(self.options.seconds - self._load_before_s)
             self._wait(lambda: not self._open, _RECOVERY_TIMEOUT_S, "no new output came after the last fault")
+            self._load = None
             now = clock.now_ns()
             load.measure(now, now)
             load.report(_ANSWER_TIMEOUT_S)
@@ -273,6 +276,8 @@ class Course:
         time.sleep(_LOOK_EVERY_S)
         self.pipeline.watch()
         self.receiver.require_countable()
+        if self._load is not None:
+            self._load.require_running()
         self._note_recoveries()
         if self._began:
             done = f"{len(self.journal.faults)} of {self.options.kills} faults"

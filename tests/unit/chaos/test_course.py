@@ -72,6 +72,9 @@ class FakeLoad:
     def __init__(self, *_given: Any, **_settings: Any) -> None:
         self.ended = False
 
+    def require_running(self) -> None:
+        pass
+
     def measure(self, _first_ns: int, _end_ns: int) -> None:
         self.ended = True
 
