@@ -222,9 +222,8 @@ class Course:
             self._open.remove(each)
             recovery_ms = round(1000 * ((each.recovery.at or 0.0) - each.began))
             restarted = self.pipeline.starts > each.starts
-            record = FaultRecord(
-                each.number, str(each.fault), each.moment, round(each.began - self._began, 1), recovery_ms, restarted
-            )
+            at_s = round(self._load_before_s + each.began - self._began, 1)
+            record = FaultRecord(each.number, str(each.fault), each.moment, at_s, recovery_ms, restarted)
             self.journal.add(record, self._load_s)
             self.screen.say(f"  new output {recovery_ms:,} ms after fault {each.number}")
 

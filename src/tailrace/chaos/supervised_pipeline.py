@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +33,6 @@ class _Start:
     process: GuardedProcess
     log: Path
     events: Path
-    began: float = field(default_factory=time.monotonic)
 
     def event(self, name: str) -> dict[str, Any] | None:
         """Return an event that the process has reported."""
