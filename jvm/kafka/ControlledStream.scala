@@ -11,12 +11,14 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.runtime.SerializedOffset
 import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaMicroBatchStream, KafkaSourceOffset, KafkaSourcePartitionOffset}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.util.Utils
 
 /**
  * The connector's stream, whose batches can end on request.
  *
- * Offsets, options and micro-batches are the connector's, and so are the checkpoints. In real time its tasks read with
- * [[RealTimeReader]]: the connector's own reader waits for records until the batch's time is up, whatever happens.
+ * The connector still parses options, limits batches and reads micro-batches. What differs: in real time the tasks, which read
+ * with [[RealTimeReader]], and the latest offsets; in both modes the start offsets of recreated topics. The connector's own
+ * reader waits for records until the batch's time is up, whatever happens.
  *
  * @param control the control of the query's run; None if the stream is only planned
  * @param options the options of the source
@@ -70,21 +72,29 @@ class ControlledStream(
   /** Where partitions continue whose log has become shorter. */
   private var shortened: Map[TopicPartition, Long] = Map.empty
 
+  /** Whether a run in micro-batch reads what is in the topics at its first batch, whose end the connector keeps. */
+  private var isBoundedByConnector = false
+
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     control.foreach(_.stopBetweenBatches())
+    val isFirst = !hasAsked
     hasAsked = true
     val saved = offsetsOf(start)
     var from = identity.map(_.startOf(saved)).getOrElse(saved)
     var ends = endsAfter(from, saved, limit)
     if (identity.isDefined && behind(from, ends).nonEmpty) {
-      identity.foreach(_.doubt())
+      doubt()
       from = identity.map(_.startOf(saved)).getOrElse(saved)
       ends = endsAfter(from, saved, limit)
     }
-    shortened = if (identity.isDefined) behind(from, ends) else Map.empty
-    shortened.headOption.foreach { case (partition, end) => noteShorter(partition, from(partition), end) }
+    shortened = identity.map(_.shorterLogs(from, behind(from, ends))).getOrElse(Map.empty)
+    shortened.foreach { case (partition, end) => noteShorter(partition, from(partition), end) }
+    if (shortened.nonEmpty) latest.foreach(_.continueAt(from ++ shortened))
     if (isRealTime && bounded && (bound.isEmpty || from != saved)) bound = Some(offsetsOf(ends))
-    reported = if (ends != null && from != saved && ends.json == start.json) different(ends) else ends
+    reported =
+      if (isBoundedByConnector && !isFirst && from != saved) start // the run ends; the next one reads the new topic
+      else if (ends != null && from != saved && ends.json == start.json) different(ends)
+      else ends
     reported
   }
 
@@ -111,13 +121,17 @@ class ControlledStream(
     Option(offset).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty)
 
   /** Find out before the next batch whether the topics are still the same. */
-  private[tailrace] def doubt(): Unit = identity.foreach(_.doubt())
+  private[tailrace] def doubt(): Unit = {
+    identity.foreach(_.doubt())
+    latest.foreach(_.forget())
+  }
 
   /** Where a batch starts that is being planned. */
   private def startOfBatch(start: Offset, end: Option[Offset]): Offset = {
     val batch = control.map(_.planning()).getOrElse(0L)
     val ofEarlierRun = if (hasAsked) None else end.map(offsetsOf)
-    val from = identity.map(_.plan(offsetsOf(start), batch, ofEarlierRun)).getOrElse(offsetsOf(start))
+    val saved = offsetsOf(start)
+    val from = identity.map(_.plan(saved, batch, ofEarlierRun)).getOrElse(saved)
     KafkaSourceOffset(if (isRealTime) from ++ shortened else from)
   }
 
@@ -127,6 +141,7 @@ class ControlledStream(
       case partition: KafkaBatchInputPartition => partition
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
+    identity.foreach(_.begun(partitions.map(_.offsetRange.topicPartition.topic).toSet))
     val planned = share(partitions).map(realTimePartition)
     control.foreach(_.planned(this, source, planned.toSeq))
     planned.asInstanceOf[Array[InputPartition]]
@@ -135,6 +150,7 @@ class ControlledStream(
   /** Plan a micro-batch. */
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
     val partitions = inner.planInputPartitions(startOfBatch(start, Some(end)), end)
+    identity.foreach(_.begun(offsetsOf(end).keySet.map(_.topic)))
     control.foreach(_.plannedRanges(source, partitions.toSeq.collect { case each: KafkaBatchInputPartition => each.offsetRange }))
     partitions
   }
@@ -195,13 +211,17 @@ class ControlledStream(
   override def latestOffset(): Offset = inner.latestOffset()
   override def reportLatestOffset(): Offset = if (latest.isDefined) reported else inner.reportLatestOffset()
   override def getDefaultReadLimit: ReadLimit = inner.getDefaultReadLimit
-  override def prepareForTriggerAvailableNow(): Unit = inner.prepareForTriggerAvailableNow()
+  override def prepareForTriggerAvailableNow(): Unit = {
+    isBoundedByConnector = true
+    inner.prepareForTriggerAvailableNow()
+  }
   override def initialOffset(): Offset = inner.initialOffset()
   override def deserializeOffset(json: String): Offset = inner.deserializeOffset(json)
   override def commit(end: Offset): Unit = inner.commit(end)
   override def stop(): Unit = {
-    identity.foreach(_.close())
-    latest.fold(inner.stop())(_.close(() => inner.stop()))
+    identity.foreach(each => Utils.tryLogNonFatalError(each.close()))
+    latest.foreach(_.close())
+    LatestOffsets.close(() => inner.stop())
   }
   override def toString: String = inner.toString
 }

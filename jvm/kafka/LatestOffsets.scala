@@ -35,8 +35,14 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   /** The ends of all partitions that the source has, as far as they are known. */
   def known: Map[TopicPartition, Long] = answer.map(_.ends).getOrElse(Map.empty)
 
-  /** Ask again before the next batch: the topics are not those that the last question was about. */
+  /** Forget the answer: the offsets that the question began with are not those of the topics. */
   def forget(): Unit = answer = None
+
+  /** Ask from now on what comes after these offsets. */
+  def continueAt(start: Map[TopicPartition, Long]): Unit = {
+    question = question.map { case (_, limit) => (KafkaSourceOffset(start), limit) }
+    forget()
+  }
 
   /** How long no broker has answered; little more than the time between two questions, if all is well. */
   def unansweredMs: Long = if (answeredNs == 0L) 0L else (System.nanoTime() - answeredNs) / 1000000L
@@ -62,18 +68,8 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
       }
     }
 
-  /**
-   * Ask no more, and let the connector close its client.
-   *
-   * The client waits until its question is answered or has timed out. No query should wait for a silent broker to stop.
-   */
-  def close(closeClient: () => Unit): Unit = {
-    synchronized(thread.foreach(_.shutdownNow()))
-    val closing = new Thread(() => Utils.tryLogNonFatalError(closeClient()), "tailrace-offsets-close")
-    closing.setDaemon(true)
-    closing.start()
-    closing.join(CloseMs)
-  }
+  /** Ask no more. */
+  def close(): Unit = synchronized(thread.foreach(_.shutdownNow()))
 
   private def begin(): Unit = synchronized {
     if (thread.isEmpty) {
@@ -106,6 +102,19 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
 }
 
 private[tailrace] object LatestOffsets {
+
+  /**
+   * Let the connector close its client.
+   *
+   * The client waits until its question is answered or has timed out. No query should wait for a silent broker to stop.
+   */
+  def close(closeClient: () => Unit): Unit = {
+    val closing = new Thread(() => Utils.tryLogNonFatalError(closeClient()), "tailrace-offsets-close")
+    closing.setDaemon(true)
+    closing.start()
+    closing.join(CloseMs)
+  }
+
   private val AskEveryMs = 500L
   private val CloseMs = 1000L
 

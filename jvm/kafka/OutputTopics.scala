@@ -18,6 +18,8 @@ final class OutputTopics(
     options: ju.Map[String, String],
     topics: ju.List[String],
     location: String) {
+  /** Afterwards the checkpoint may belong to another process. */
+  @volatile private var isClosed = false
   private val ids = new TopicIds(new CaseInsensitiveStringMap(options))
   private val record = new TopicRecord(spark, location)
 
@@ -25,6 +27,7 @@ final class OutputTopics(
   def look(): Array[String] = {
     val now = ids.of(topics.asScala.toSet).map { case (topic, its) => topic -> its.id }
     val before = record.contents.map(_.outputs).getOrElse(Map.empty)
+    if (isClosed) return Array.empty
     val recreated = now.filter { case (topic, id) => id != TopicIds.NoId && before.get(topic).exists(_ != id) }
     if (now.exists { case (topic, id) => !before.get(topic).contains(id) }) {
       record.update(contents => contents.copy(outputs = before ++ now))
@@ -32,5 +35,8 @@ final class OutputTopics(
     recreated.keys.toArray.sorted
   }
 
-  def close(): Unit = ids.close()
+  def close(): Unit = {
+    isClosed = true
+    ids.close()
+  }
 }

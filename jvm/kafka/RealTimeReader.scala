@@ -243,6 +243,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
       val lost = RecordsLost.deleted(topicPartition, position, first)
       if (task.failOnDataLoss) throw new RecordsLostException(lost)
       logWarning(lost.message)
+      RunChannel.recordsLost(LossReport(run, lost))
       nextOffsets(partition) = first
       consumer.seek(topicPartition, first)
     } else {

@@ -27,14 +27,15 @@ private[tailrace] final case class RecordsLost(kind: String, topic: String, offs
 private[tailrace] object RecordsLost {
   def recreated(topic: String, positions: Map[TopicPartition, Long]): RecordsLost = {
     val ofTopic = positions.toSeq.filter(_._1.topic == topic).sortBy(_._1.partition)
-    RecordsLost("recreated", topic, ofTopic.map { case (each, position) => s"${each.partition}: $position" }.mkString(", "))
+    val offsets = ofTopic.map { case (each, position) => s"$position in partition ${each.partition}" }
+    RecordsLost("recreated", topic, offsets.mkString(", "))
   }
 
   def deleted(partition: TopicPartition, position: Long, first: Long): RecordsLost =
     RecordsLost("deleted", partition.toString, s"$position to ${first - 1}")
 
   def shorter(partition: TopicPartition, position: Long, end: Long): RecordsLost =
-    RecordsLost("shorter", partition.toString, s"$position, $end")
+    RecordsLost("shorter", partition.toString, s"$position and $end")
 }
 
 /** Ends a query that must not continue without records that are gone. */

@@ -62,6 +62,9 @@ private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: S
 /** What the readers of a batch in one process have read. */
 private[tailrace] case class ReadersReport(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
 
+/** A reader has passed records that are gone. */
+private[tailrace] case class LossReport(run: String, lost: RecordsLost) extends Report
+
 /** A reader stands at an offset that does not exist any more. */
 private[tailrace] case class OffsetGone(run: String, batch: Long) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
@@ -121,6 +124,10 @@ private[tailrace] object RunChannel extends Logging {
     if (isDriver) RunControl.find(closed.run).foreach(_.readerClosed(closed))
     else asExecutor(())(_.driver.send(Wire.encode(closed)))
 
+  def recordsLost(report: LossReport): Unit =
+    if (isDriver) RunControl.find(report.run).foreach(_.note(report.lost.json(accepted = true)))
+    else asExecutor(())(_.driver.send(Wire.encode(report)))
+
   def offsetGone(gone: OffsetGone): Unit =
     if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone.batch))
     else asExecutor(())(_.driver.send(Wire.encode(gone)))
@@ -157,6 +164,7 @@ private[tailrace] object RunChannel extends Logging {
         case closed: ReaderClosed => RunControl.find(closed.run).foreach(_.readerClosed(closed))
         case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report))
         case gone: OffsetGone => RunControl.find(gone.run).foreach(_.doubt(gone.batch))
+        case report: LossReport => RunControl.find(report.run).foreach(_.note(report.lost.json(accepted = true)))
       }
     }
 

@@ -111,9 +111,11 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** The latest batch in the checkpoint's logs of offsets and of commits; -1 if there is none. */
-  def latestLogged: Array[Long] = Array("offsets", "commits").map { log =>
+  def latestLogged: Array[Long] = Array("offsets", "commits").map(logged(_).maxOption.getOrElse(-1L))
+
+  private def logged(log: String): Seq[Long] = {
     val folder = new Path(execution.resolvedCheckpointRoot, log)
-    if (files.exists(folder)) files.list(folder).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L) else -1L
+    if (files.exists(folder)) files.list(folder).toSeq.flatMap(_.getPath.getName.toLongOption) else Nil
   }
 
   private lazy val files = CheckpointFileManager.create(
@@ -130,13 +132,23 @@ final class RunControl private (execution: StreamExecution) {
   /** Return what a user should know of the topics, once, as JSON. */
   def notices: String = compact(render(JArray(Iterator.continually(untold.poll()).takeWhile(_ != null).toList)))
 
-  /** The batch that was planned last in this run, by any source. */
-  @volatile private[tailrace] var lastPlanned: Option[Long] = None
+  /** The last two batches that were planned in this run, by any source; the newest first. */
+  private var plannedBatches: List[Long] = Nil
 
-  /** The batch that is being planned. */
+  /** The last batch in the log of offsets when the run began, and was about to ask for the next one; -1 if none. */
+  private lazy val lastAtStart = latestLogged(0)
+
+  /** The batch whose end is the start of the next one; -1 if there is none. From the thread of the query. */
+  private[tailrace] def lastBatch: Long = plannedBatches.headOption.getOrElse(lastAtStart)
+
+  /** The batch whose end is the start of a batch that is being planned; -1 if there is none. */
+  private[tailrace] def batchBefore(batch: Long): Long =
+    plannedBatches.find(_ < batch).getOrElse(logged("offsets").filter(_ < batch).maxOption.getOrElse(-1L))
+
+  /** Note and return the batch that is being planned. */
   private[tailrace] def planning(): Long = {
     val batch = currentBatch.getOrElse(0L)
-    lastPlanned = Some(batch)
+    if (!plannedBatches.headOption.contains(batch)) plannedBatches = (batch :: plannedBatches).take(2)
     batch
   }
 
@@ -244,11 +256,14 @@ final class RunControl private (execution: StreamExecution) {
     open.isEmpty && logged(0) == logged(1) && logged(1) >= lastMerged
   }
 
-  /** How many records were read in batches that are not in the checkpoint: the next start reads them again. */
+  /** How many records the next start reads again: those of batches that are not in the checkpoint, and what a retry lacks. */
   def unsavedRecords: Long = {
     OpenReaders.reports.filter(_.run == run).foreach(note)
     val saved = latestLogged(1)
-    synchronized(batches.collect { case (batch, its) if batch > saved => its.records }.sum)
+    synchronized {
+      val lacking = batches.get(lastMerged).filter(_ => open.isEmpty && lastMerged <= saved).map(_.lackedByRetries)
+      batches.collect { case (batch, its) if batch > saved => its.records }.sum + lacking.getOrElse(0L)
+    }
   }
 
   private[tailrace] def readerClosed(closed: ReaderClosed): Unit = {
@@ -287,7 +302,11 @@ object RunControl {
     private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
     private val read = mutable.Map.empty[(Int, TopicPartition), Long]
     var hasUnknownRetries = false
-    var isCutShort = false
+
+    /** How many records a failed attempt had read and its retry had not: Spark may end a retry with the interval. */
+    var lackedByRetries = 0L
+
+    def isCutShort: Boolean = lackedByRetries > 0
 
     /** Note a reader; return how far an earlier attempt of its task has read. */
     def opened(reader: ReaderOpened): Map[TopicPartition, Long] = {
@@ -303,9 +322,10 @@ object RunControl {
 
     def records: Long = read.values.sum
 
-    /** Compare the end of a source with what its tasks have read: Spark may end a retry with the interval. */
-    def merged(source: Int, positions: Map[TopicPartition, Long]): Unit =
-      isCutShort ||= positions.exists { case (each, position) => reached.get((source, each)).exists(_ > position) }
+    /** Compare the end of a source with what its tasks have read. */
+    def merged(source: Int, positions: Map[TopicPartition, Long]): Unit = lackedByRetries += positions.map {
+      case (each, position) => math.max(0L, reached.getOrElse((source, each), 0L) - position)
+    }.sum
 
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()

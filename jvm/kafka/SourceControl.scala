@@ -24,16 +24,23 @@ object SourceControl {
    * Return the same rows, read by streams whose batches can end on request.
    *
    * @param tasks the most tasks that read each source; 0 for one task per partition
-   * @param failOnDataLoss the value of the option `failOnDataLoss` for every source; null to leave it to the source
    */
-  def control(frame: DataFrame, bounded: Boolean, tasks: Int, failOnDataLoss: String): DataFrame = {
+  def control(frame: DataFrame, bounded: Boolean, tasks: Int): DataFrame =
+    onSources(frame)(relation => table => relation.copy(table = ControlledTable(table, bounded, tasks)))
+
+  /** Return the same rows, whose Kafka sources have this value of the option `failOnDataLoss`. */
+  def failOnDataLoss(frame: DataFrame, value: String): DataFrame = onSources(frame) { relation => _ =>
+    relation.copy(extraOptions = withOption(relation.extraOptions, FailOnDataLoss, value))
+  }
+
+  private def onSources(frame: DataFrame)(
+      change: StreamingRelationV2 => Table with SupportsRead => StreamingRelationV2): DataFrame = {
     val rows = frame.asInstanceOf[Dataset[_]]
     Dataset.ofRows(
       rows.sparkSession,
       rows.queryExecution.analyzed.transform {
         case relation @ StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) =>
-          val options = Option(failOnDataLoss).fold(relation.extraOptions)(withOption(relation.extraOptions, FailOnDataLoss, _))
-          relation.copy(table = ControlledTable(table, bounded, tasks), extraOptions = options)
+          change(relation)(table)
       })
   }
 
@@ -44,10 +51,10 @@ object SourceControl {
     new CaseInsensitiveStringMap(all)
   }
 
-  /** The Kafka sources of a query with their options, in the order of their offsets in the checkpoint. */
+  /** The options of a query's controlled sources, in the order of their offsets in the checkpoint. */
   private[tailrace] def sources(frame: DataFrame): Seq[CaseInsensitiveStringMap] =
     frame.asInstanceOf[Dataset[_]].queryExecution.analyzed.collect {
-      case relation @ StreamingRelationV2(_, _, _: SupportsRead, _, _, _, _, _, _) => relation
+      case relation @ StreamingRelationV2(_, _, _: ControlledTable, _, _, _, _, _, _) => relation
     }.distinct.map(_.extraOptions)
 
   private[tailrace] def failsOnDataLoss(options: CaseInsensitiveStringMap): Boolean =

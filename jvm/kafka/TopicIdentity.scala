@@ -1,6 +1,6 @@
 package org.apache.spark.sql.kafka010.tailrace
 
-import java.util.concurrent.ScheduledExecutorService
+import java.util.concurrent.{ScheduledExecutorService, TimeoutException}
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
 import scala.util.control.NonFatal
@@ -35,56 +35,86 @@ private[tailrace] final class TopicIdentity(
   import TopicIdentity._
 
   private lazy val atStart = run.topicRecord.contents.map(_.source(source)).getOrElse(Map.empty[String, Recorded])
-  private lazy val firstBatch = run.latestLogged(1) + 1
 
   /** What is recorded of the topics, if this run has changed it. */
   @volatile private var changed: Option[Map[String, Recorded]] = None
 
   /** What the brokers said last. */
   @volatile private var known: Map[String, Topic] = Map.empty
+  private var asked: Set[String] = Set.empty
   @volatile private var mustAsk = true
   @volatile private var watched: Set[String] = Set.empty
   private var firsts: Map[(String, String), Map[TopicPartition, Long]] = Map.empty
   private var thread: Option[ScheduledExecutorService] = None
+  private var looksWithOthers = 0
 
   // ---- from the thread of the query
 
   /**
-   * Return where the next batch starts.
+   * Return where the next batch starts, before its end is asked for.
    *
    * @param start the offsets that Spark has saved
    * @throws RecordsLostException if a topic is another one and the query must not continue without the old one's records
    */
-  def startOf(start: Map[TopicPartition, Long], batch: Long = nextBatch): Map[TopicPartition, Long] = {
-    val topics = start.keySet.map(_.topic)
-    if (mustAsk || !topics.subsetOf(known.keySet)) {
-      ask(topics)
-      adopt(topics)
-    }
-    topics.filter(isNew(_, batch)).foldLeft(start) { (offsets, topic) =>
-      if (isRecreated(topic) && failOnDataLoss) throw new RecordsLostException(RecordsLost.recreated(topic, start))
-      offsets.filterNot(_._1.topic == topic) ++ firstOffsets(topic, start.keySet)
-    }
-  }
+  def startOf(start: Map[TopicPartition, Long]): Map[TopicPartition, Long] = startAfter(start, run.lastBatch)
 
-  /** Ask the brokers before the next batch is planned: an offset has shown that a topic may be another one. */
+  /**
+   * Return the ends of the partitions whose log is shorter than the query's position. A query that has begun to read only
+   * what is committed may be past the last of that, and nothing is lost.
+   *
+   * @param ends the ends that are before the position, as a consumer sees them
+   */
+  def shorterLogs(from: Map[TopicPartition, Long], ends: Map[TopicPartition, Long]): Map[TopicPartition, Long] =
+    if (ends.isEmpty) ends
+    else ids.endOffsets(ends.keySet).filter { case (partition, end) => end < from(partition) }
+
+  /** Ask the brokers before the next batch: an offset has shown that a topic may be another one. */
   def doubt(): Unit = mustAsk = true
 
   /**
    * Return where a batch starts that is being planned, and record its topics.
    *
-   * @param end where a micro-batch ends that an earlier run has begun: its offsets may be those of an old topic. None for
-   *   other batches.
+   * @param end where a micro-batch ends that an earlier run has begun: its offsets may be those of an old topic. None for a
+   *   batch of this run, for which [[startOf]] has asked the brokers.
    */
   def plan(start: Map[TopicPartition, Long], batch: Long, end: Option[Map[TopicPartition, Long]]): Map[TopicPartition, Long] = {
-    val from = end.foldLeft(startOf(start, batch))(skipOld(batch, _, _))
+    val isAsked = end.isEmpty
+    val from = end.foldLeft(startAfter(start, run.batchBefore(batch), mayAsk = !isAsked))(skipOld(batch, _, _))
     val topics = from.keySet.map(_.topic)
     val recreated = topics.filter(isRecreated)
     recreated.foreach(topic => run.note(RecordsLost.recreated(topic, start).json(accepted = true)))
-    save(recreated.map(topic => topic -> Recorded(known(topic).id, end.fold(batch)(_ => batch + 1))).toMap)
-    adopt(topics)
-    begin(topics)
+    val since = if (isAsked) batch else batch + 1
+    val again = topics.filter(topic => of(topic).exists(_.since > since)) // planned before, in a batch that was not saved
+    val gone = topicsRecorded.keySet -- topics
+    save(topicsRecorded -- gone ++ (recreated ++ again).map(topic => topic -> Recorded(known(topic).id, since)))
     from
+  }
+
+  /** Record the ids of topics that the planned batch is the first to read. */
+  def begun(topics: Set[String]): Unit = {
+    val added = topics -- topicsRecorded.keySet
+    if (added.nonEmpty) {
+      ask(added)
+      adopt(added)
+    }
+  }
+
+  private def startAfter(
+      start: Map[TopicPartition, Long],
+      lastBatch: Long,
+      mayAsk: Boolean = true): Map[TopicPartition, Long] = {
+    val topics = start.keySet.map(_.topic)
+    if (mayAsk && (mustAsk || !topics.subsetOf(asked))) {
+      ask(topics)
+      adopt(topics)
+    }
+    watch(topics)
+    val old = topics.filter(topic => isRecreated(topic) || of(topic).exists(_.since > lastBatch))
+    old.foldLeft(start) { (offsets, topic) =>
+      if (isRecreated(topic) && failOnDataLoss) throw new RecordsLostException(RecordsLost.recreated(topic, start))
+      if (!known.contains(topic)) throw new TimeoutException(s"no broker says whether topic $topic is still the same")
+      offsets.filterNot(_._1.topic == topic) ++ firstOffsets(topic, start.keySet)
+    }
   }
 
   /** Record the ids of topics whose ids are not recorded yet. */
@@ -92,14 +122,14 @@ private[tailrace] final class TopicIdentity(
     val ids = (topics & known.keySet).map(topic => topic -> known(topic).id).filter { case (topic, id) =>
       !of(topic).exists(before => before.id == id || before.id != TopicIds.NoId)
     }
-    if (ids.nonEmpty && topicsRecorded.isEmpty && firstBatch > 0) run.note(notice("adopted"))
+    if (ids.nonEmpty && topicsRecorded.isEmpty && run.lastBatch >= 0) run.note(notice("adopted"))
     if (ids.exists(_._2 == TopicIds.NoId)) run.note(notice("no-ids"))
-    save(ids.map { case (topic, id) => topic -> Recorded(id, Always) }.toMap)
+    save(topicsRecorded ++ ids.map { case (topic, id) => topic -> Recorded(id, Always) })
   }
 
-  private def save(topics: Map[String, Recorded]): Unit = if (topics.nonEmpty) {
-    changed = Some(topicsRecorded ++ topics)
-    run.topicRecord.update(_.withSource(source, topicsRecorded))
+  private def save(topics: Map[String, Recorded]): Unit = if (topics != topicsRecorded) {
+    changed = Some(topics)
+    run.topicRecord.update(_.withSource(source, topics))
   }
 
   /** Let a batch read nothing of the topics whose offsets it has from an older one; the next batch starts at their beginning. */
@@ -115,10 +145,6 @@ private[tailrace] final class TopicIdentity(
 
   private def of(topic: String): Option[Recorded] = topicsRecorded.get(topic)
 
-  /** Whether a batch must read a topic from its beginning, because its start offsets are those of an older one. */
-  private def isNew(topic: String, batch: Long): Boolean =
-    isRecreated(topic) || of(topic).exists(each => each.since == batch && known.get(topic).exists(_.id == each.id))
-
   /** Whether a topic is not the one that was recorded. */
   private def isRecreated(topic: String): Boolean = isOther(topic, known)
 
@@ -126,8 +152,6 @@ private[tailrace] final class TopicIdentity(
     val ids = of(topic).map(_.id).zip(answer.get(topic).map(_.id))
     ids.exists { case (before, now) => before != TopicIds.NoId && now != TopicIds.NoId && before != now }
   }
-
-  private def nextBatch: Long = run.lastPlanned.map(_ + 1).getOrElse(firstBatch)
 
   private def firstOffsets(topic: String, before: Set[TopicPartition]): Map[TopicPartition, Long] = {
     val now = known(topic)
@@ -141,7 +165,17 @@ private[tailrace] final class TopicIdentity(
 
   private def ask(topics: Set[String]): Unit =
     try {
-      known ++= ids.of(topics)
+      var answer = ids.of(topics)
+      // Just after a change, brokers may disagree for a moment: believe in another topic only if two answers agree.
+      var tries = 0
+      while (topics.exists(isOther(_, answer)) && tries < MostTries) {
+        Thread.sleep(BetweenTriesMs)
+        val again = ids.of(topics)
+        tries = if (again == answer) MostTries else tries + 1
+        answer = again
+      }
+      known = known -- topics ++ answer
+      asked ++= topics
       mustAsk = false
     } catch {
       // The offsets are asked next, and that question fails if no broker answers.
@@ -150,7 +184,7 @@ private[tailrace] final class TopicIdentity(
 
   // ---- in the background
 
-  private def begin(topics: Set[String]): Unit = synchronized {
+  private def watch(topics: Set[String]): Unit = synchronized {
     watched = topics
     if (thread.isEmpty) {
       val started = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-topics")
@@ -163,11 +197,15 @@ private[tailrace] final class TopicIdentity(
   private def look(): Unit =
     try {
       val answer = ids.of(watched)
-      val recreated = watched.filter(isOther(_, answer))
-      if (recreated.nonEmpty && !mustAsk) {
+      val others = watched.filter(isOther(_, answer))
+      looksWithOthers = if (others.isEmpty) 0 else looksWithOthers + 1
+      if (others.nonEmpty) {
         mustAsk = true
         run.endOpenBatch()
-        if (run.isIdle) recreated.foreach(topic => run.note(RecordsLost("recreated-idle", topic, "").json(!failOnDataLoss)))
+      }
+      // A micro-batch is not ended, and the next one may begin in an hour.
+      if (looksWithOthers == LooksUntilNote) {
+        others.foreach(topic => run.note(RecordsLost("recreated-idle", topic, "").json(accepted = !failOnDataLoss)))
       }
     } catch {
       case NonFatal(_) => // no broker answers; the next question may be answered
@@ -182,6 +220,9 @@ private[tailrace] final class TopicIdentity(
 
 private[tailrace] object TopicIdentity {
   private val LookEveryMs = 2000L
+  private val LooksUntilNote = 3
+  private val BetweenTriesMs = 300L
+  private val MostTries = 5
 
   private def notice(kind: String): JObject = JObject(JField("kind", JString(kind)))
 }

@@ -9,10 +9,11 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.kafka.clients.admin.{Admin, DescribeTopicsOptions, ListOffsetsOptions, OffsetSpec}
 import org.apache.kafka.common.{TopicPartition, Uuid}
-import org.apache.kafka.common.errors.{InvalidTopicException, UnknownTopicOrPartitionException}
+import org.apache.kafka.common.errors.{InvalidTopicException, TopicAuthorizationException, UnknownTopicOrPartitionException}
 
 import org.apache.spark.kafka010.KafkaConfigUpdater
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.util.Utils
 
 /**
  * Asks brokers for the ids of topics. A topic that is deleted and created again has a new id, which the offsets of a
@@ -23,41 +24,58 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 private[tailrace] final class TopicIds(options: CaseInsensitiveStringMap) {
   import TopicIds._
 
-  private val lock = new Object
   private var client: Option[Admin] = None
+  private var isClosed = false
 
-  /** Return the topics that exist. */
-  def of(topics: Set[String]): Map[String, Topic] = {
+  /** Return the topics that exist and that this client may describe. */
+  def of(topics: Set[String]): Map[String, Topic] = asking { admin =>
     val asked = admin.describeTopics(topics.asJava, new DescribeTopicsOptions().timeoutMs(TimeoutMs)).topicNameValues().asScala
     asked.toMap.flatMap { case (name, reply) =>
       try {
         val topic = reply.get(2L * TimeoutMs, MILLISECONDS)
         val id = Option(topic.topicId).filter(_ != Uuid.ZERO_UUID).map(_.toString).getOrElse(NoId)
         Some(name -> Topic(id, topic.partitions().asScala.map(_.partition).toSet))
-      } catch { case missing: ExecutionException if isMissing(missing.getCause) => None }
+      } catch { case unseen: ExecutionException if isUnseen(unseen.getCause) => None }
     }
   }
 
   /** Return the offsets of the first records of partitions. */
-  def firstOffsets(partitions: Set[TopicPartition]): Map[TopicPartition, Long] = {
-    val specs = partitions.map(_ -> OffsetSpec.earliest()).toMap.asJava
-    val asked = admin.listOffsets(specs, new ListOffsetsOptions().timeoutMs(TimeoutMs)).all()
-    asked.get(2L * TimeoutMs, MILLISECONDS).asScala.map { case (partition, first) => partition -> first.offset }.toMap
+  def firstOffsets(partitions: Set[TopicPartition]): Map[TopicPartition, Long] = offsets(partitions, OffsetSpec.earliest())
+
+  /** Return the offsets after the last records of partitions, those of open transactions included. */
+  def endOffsets(partitions: Set[TopicPartition]): Map[TopicPartition, Long] = offsets(partitions, OffsetSpec.latest())
+
+  private def offsets(partitions: Set[TopicPartition], spec: OffsetSpec): Map[TopicPartition, Long] = asking { admin =>
+    val asked = admin.listOffsets(partitions.map(_ -> spec).toMap.asJava, new ListOffsetsOptions().timeoutMs(TimeoutMs)).all()
+    asked.get(2L * TimeoutMs, MILLISECONDS).asScala.map { case (partition, its) => partition -> its.offset }.toMap
   }
 
-  /** Return the offsets after the last records of partitions. */
-  def endOffsets(partitions: Set[TopicPartition]): Map[TopicPartition, Long] = {
-    val specs = partitions.map(_ -> OffsetSpec.latest()).toMap.asJava
-    val asked = admin.listOffsets(specs, new ListOffsetsOptions().timeoutMs(TimeoutMs)).all()
-    asked.get(2L * TimeoutMs, MILLISECONDS).asScala.map { case (partition, end) => partition -> end.offset }.toMap
+  /** Ask, and connect anew after a failure: a delegation token may have expired. */
+  private def asking[T](question: Admin => T): T =
+    try question(admin())
+    catch {
+      case failed: Throwable =>
+        disconnect()
+        throw failed
+    }
+
+  def close(): Unit = {
+    synchronized { isClosed = true }
+    disconnect()
   }
 
-  def close(): Unit = lock.synchronized {
-    client.foreach(_.close(Duration.ZERO))
+  private def disconnect(): Unit = synchronized {
+    client.foreach { each =>
+      // A client that looks up a name or logs in cannot be interrupted, and nobody should wait for it.
+      val closing = new Thread(() => Utils.tryLogNonFatalError(each.close(Duration.ZERO)), "tailrace-topics-close")
+      closing.setDaemon(true)
+      closing.start()
+    }
     client = None
   }
 
-  private def admin: Admin = lock.synchronized {
+  private def admin(): Admin = synchronized {
+    if (isClosed) throw new IllegalStateException("the query has ended")
     if (client.isEmpty) client = Some(Admin.create(configuration(options)))
     client.get
   }
@@ -65,7 +83,7 @@ private[tailrace] final class TopicIds(options: CaseInsensitiveStringMap) {
 
 private[tailrace] object TopicIds {
 
-  /** The id of a topic whose broker knows none: brokers older than Kafka 2.8, or without KRaft before 3.0. */
+  /** The id of a topic whose broker knows none: brokers older than Kafka 2.8. */
   val NoId = ""
   private val TimeoutMs = 5000
   private val Prefix = "kafka."
@@ -80,6 +98,8 @@ private[tailrace] object TopicIds {
     KafkaConfigUpdater("source", parameters).setAuthenticationConfigIfNeeded().build()
   }
 
-  private def isMissing(reply: Throwable): Boolean =
-    reply.isInstanceOf[UnknownTopicOrPartitionException] || reply.isInstanceOf[InvalidTopicException]
+  private def isUnseen(reply: Throwable): Boolean = reply match {
+    case _: UnknownTopicOrPartitionException | _: InvalidTopicException | _: TopicAuthorizationException => true
+    case _ => false
+  }
 }

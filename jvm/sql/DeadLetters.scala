@@ -47,7 +47,7 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
         val name = header.getUTF8String(0).toString
         val bytes = header.getBinary(1)
         all.add(new RecordHeader(name, bytes))
-        if (name == DeadLetters.Attempt && bytes != null) attempt = new String(bytes, UTF_8).toLongOption.getOrElse(0L) + 1
+        if (name == HeaderNames.Attempt && bytes != null) attempt = new String(bytes, UTF_8).toLongOption.getOrElse(0L) + 1
         index += 1
       }
     }
@@ -56,11 +56,11 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       HeaderNames.Partition -> partition.toString,
       HeaderNames.Offset -> offset.toString,
       HeaderNames.EventTime -> Math.floorDiv(timestampMicros, 1000L).toString,
-      "tailrace.reason" -> malformed.reason,
-      "tailrace.error" -> malformed.error,
-      "tailrace.pipeline" -> pipeline,
-      "tailrace.time" -> System.currentTimeMillis().toString,
-      DeadLetters.Attempt -> attempt.toString
+      HeaderNames.Reason -> malformed.reason,
+      HeaderNames.Error -> malformed.error,
+      HeaderNames.Pipeline -> pipeline,
+      HeaderNames.Time -> System.currentTimeMillis().toString,
+      HeaderNames.Attempt -> attempt.toString
     ).foreach { case (name, text) => all.add(new RecordHeader(name, text.getBytes(UTF_8))) }
     used = true
     shared.producer.send(
@@ -93,8 +93,4 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
     })
     acquired
   }
-}
-
-object DeadLetters {
-  val Attempt = "tailrace.attempt"
 }

@@ -7,8 +7,8 @@ import org.apache.spark.util.AccumulatorV2
 /**
  * Adds the counts of tasks that end after their query was stopped.
  *
- * Spark does not merge the counts of a task whose job was cancelled, and every real-time query ends with a cancelled job. The
- * event of the task's end still has them.
+ * Spark does not merge the counts of a task whose job was cancelled, and a real-time query that is stopped at once ends with a
+ * cancelled job. The event of the task's end still has them.
  */
 class KilledTaskCounts(context: SparkContext, counts: AccumulatorV2[_, _]) extends TaskListener(context) {
 

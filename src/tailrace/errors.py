@@ -142,7 +142,7 @@ class KafkaError(TailraceError):
 
 
 class BrokerUnreachable(KafkaError):
-    """No Kafka broker answered at the given address."""
+    """No Kafka broker responded at the given address."""
 
     code = "BROKER_UNREACHABLE"
 
@@ -233,7 +233,7 @@ class ClusterAlreadyRunning(ClusterError):
 
 
 class ClusterUnreachable(ClusterError):
-    """No Spark master answered at the given address."""
+    """No Spark master responded at the given address."""
 
     code = "CLUSTER_UNREACHABLE"
 

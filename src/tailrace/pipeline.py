@@ -23,6 +23,8 @@ POLICIES = ("dead-letter", "fail", "drop")
 PYTHON_ERRORS = ("fail", "dead-letter")
 RESERVED_PREFIX = "__tailrace_"
 """Columns with this prefix are reserved for Tailrace."""
+HEADER_PREFIX = "tailrace."
+"""Headers with this prefix are reserved for Tailrace."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -202,7 +204,7 @@ class KafkaSink:
                 "the sink names no topic", fix='KafkaSink("decisions", ...) or KafkaSink(topic_column="target", ...)'
             )
         if isinstance(self.headers, Mapping):
-            taken = sorted(name for name in self.headers if name.startswith("tailrace."))
+            taken = sorted(name for name in self.headers if name.startswith(HEADER_PREFIX))
             if taken:
                 raise DefinitionError(
                     f"the header {taken[0]!r} is reserved for Tailrace",

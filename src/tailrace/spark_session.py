@@ -230,7 +230,7 @@ def _new_session(settings: Mapping[str, str], announce: Callable[[str], None], *
 
 
 def _require_master(url: str) -> None:
-    """Check that a standalone master answers: Spark itself would try for a minute.
+    """Check that a standalone master responds: Spark itself would try for a minute.
 
     Raises:
         ClusterUnreachable: None does.
@@ -247,7 +247,7 @@ def _require_master(url: str) -> None:
         else:
             return
     raise ClusterUnreachable(
-        f"no Spark master answers at {url}",
+        f"no Spark master responds at {url}",
         why=refused,
         fix="check the address; for a cluster on this machine: tailrace cluster status",
     )

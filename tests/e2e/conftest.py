@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -148,8 +148,15 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class Guarded(Protocol):
+    """A broker, which is a child of the process that guards it."""
+
+    @property
+    def pid(self) -> int: ...
+
+
 @contextmanager
-def suspended(broker: Broker) -> Iterator[None]:
+def suspended(broker: Guarded) -> Iterator[None]:
     """The broker keeps its connections and answers nothing."""
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
     for child in children:

@@ -1,15 +1,22 @@
 """Stops of queries on a cluster; `test_exact_stop_cluster.py` runs this module with the master of one."""
 
+import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from conftest import Kafka, wait_until
-from pyspark.sql import DataFrame
+from load import Load
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stops import Query, collect
 from test_exact_stop import require_exact_stops, times  # noqa: F401 - a fixture
-from test_stop_moments import Query
+
+from tailrace.running.ending import TASK_FAILED
+from tailrace.running.query import RunningQuery
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 
@@ -54,3 +61,76 @@ def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
     after = query.written()
     assert set(after) == set(range(100))
     assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
+
+
+def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    """Nobody knows how far its readers had read, so the summary says that records may be repeated."""
+    query = Query(kafka, tmp_path)
+    with Load(kafka, [query.source]) as load:
+        running = query.start("realtime")
+        wait_until(lambda: sum(query.written().values()) > 500, 60, "records flow")
+        executors = executors_of(spark)
+        assert len(executors) == 2, "each reads one of the two partitions"
+        executors[0].kill()
+        wait_until(lambda: failed_tasks(spark, running) > 0, 60, "Spark retries its task")
+        summary = running.stop(60)
+    assert summary.repeats == TASK_FAILED
+    query.require_stopped(running, "realtime")
+    query.finish("realtime")
+    assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:
+    """How many attempts of the query's tasks have failed."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(running.query.runId))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+
+def executors_of(spark: SparkSession) -> list[psutil.Process]:
+    """The executors of this program."""
+    application = str(spark.sparkContext.applicationId)
+    found = [each for each in psutil.process_iter(["cmdline"]) if application in (each.info["cmdline"] or ())]
+    return [each for each in found if any("CoarseGrainedExecutorBackend" in word for word in each.info["cmdline"])]
+
+
+def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) -> None:
+    """Spark lets it read nothing. The summary counts what the next start processes again."""
+    began, go_on, failed = (tmp_path / name for name in ("began", "go on", "failed"))
+    every_s = 20
+
+    @F.udf("long")
+    def fail_late(value):  # type: ignore[no-untyped-def]
+        if value == 60 and not failed.exists():
+            began.touch()
+            while not go_on.exists():
+                time.sleep(0.01)
+            failed.touch()
+            raise ValueError("the first attempt fails")
+        return value
+
+    query = Query(kafka, tmp_path, lambda records: records.withColumn("a", fail_late("a")))
+    running = query.start("realtime", checkpoint_every=f"{every_s}s")
+    running.checkpoint()
+    ends_at = time.monotonic() + every_s
+    kafka.send_to_every_partition(query.source, [{"a": number} for number in range(60)])
+    kafka.receive_count(query.sink, 60)
+    kafka.send_to_every_partition(query.source, [{"a": number} for number in range(60, 100)])
+    wait_until(began.exists, 30, "a row waits")
+    wait_until(lambda: time.monotonic() > ends_at + 1, 2 * every_s, "the interval is over")
+    outcome: list[Any] = []
+    stopping = threading.Thread(target=collect, args=(lambda: running.stop(60), outcome))
+    stopping.start()
+    wait_until(lambda: running._ending.is_requested, 30, "the stop")
+    go_on.touch()
+    stopping.join(90)
+    (summary,) = outcome
+    assert summary.repeats == TASK_FAILED
+    assert summary.uncommitted_rows == 50, "its partition has the even ones"
+    query.require_stopped(running, "realtime")
+    before = query.written()
+    query.finish("realtime")
+    after = query.written()
+    assert set(after) == set(range(100))
+    assert after - before == Counter(range(0, 100, 2)), "these were read, and not saved"

@@ -40,6 +40,8 @@ class SecuredKafka(Kafka):
 
     secured_servers: str = ""
     folder: Path = Path()
+    pid: int = 0
+    """The process that guards the broker."""
 
     def user(self, name: str = "ann") -> str:
         """A user of the test's own, who may do nothing yet."""
@@ -93,7 +95,7 @@ class SecuredKafka(Kafka):
     def options_for_java(self, user: str, password: str = PASSWORD, store: str = "broker.p12") -> dict[str, str]:
         """The same with a Java keystore, which only Spark's client can read."""
         return _login(user, password) | {
-            "kafka.ssl.truststore.type": "PKCS12",
+            "kafka.ssl.truststore.type": {"p12": "PKCS12", "jks": "JKS"}[store.rpartition(".")[2]],
             "kafka.ssl.truststore.location": str(self.folder / store),
             "kafka.ssl.truststore.password": PASSWORD,
         }
@@ -139,17 +141,19 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         try:
             record = BrokerRecord("secured", process.pid, port, controller_port, "program", str(files.folder))
             wait_ready(record, process.poll, reader, 60)
-            yield SecuredKafka(record.bootstrap_servers, [], f"{LOOPBACK}:{secured_port}", folder)
+            yield SecuredKafka(record.bootstrap_servers, [], f"{LOOPBACK}:{secured_port}", folder, process.pid)
         finally:
             process.stop()
 
 
 def _make_certificate(folder: Path, name: str) -> None:
-    """A key and a certificate that it signed itself, for Java and as PEM."""
+    """A key and a certificate that it signed itself: both kinds of Java's stores, and PEM."""
     store = ["-storetype", "PKCS12", "-keystore", str(folder / f"{name}.p12"), "-storepass", PASSWORD, "-alias", name]
     args = ["-genkeypair", "-keyalg", "EC", "-validity", "3650", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"]
     _keytool([*args, *store])
     _keytool(["-exportcert", "-rfc", "-file", str(folder / f"{name}.pem"), *store])
+    trusting = ["-storetype", "JKS", "-keystore", str(folder / f"{name}.jks"), "-storepass", PASSWORD, "-alias", name]
+    _keytool(["-importcert", "-noprompt", "-file", str(folder / f"{name}.pem"), *trusting])
 
 
 def _keytool(arguments: list[str]) -> None:

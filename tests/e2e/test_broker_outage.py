@@ -46,5 +46,5 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(
         kafka.send(source, [{"id": 2}])
         kafka.receive_count(sink, 2)
     gone, back = messages()
-    assert gone == f"query 'outage': no Kafka broker answers at {kafka.bootstrap_servers}"
-    assert f"a Kafka broker answers again at {kafka.bootstrap_servers}, after" in back
+    assert gone == f"query 'outage': no Kafka broker responds at {kafka.bootstrap_servers}"
+    assert f"the Kafka broker at {kafka.bootstrap_servers} responds again after" in back

@@ -169,11 +169,13 @@ def test_other_versions_of_spark_and_connector_have_their_own_source(
     assert "Kafka connector 4.4.0 is not one of 4.2.x and 4.3.x" in control.unsupported("4.3.0", "4.4.0")
     monkeypatch.setattr(engine, "uncontrolled", lambda _: "Spark 4.4.0 is not one of 4.3.x")
     writer = copy.writer(copy.read(subscribe=kafka.topic("in"), startingOffsets="earliest"))
-    assert [each.code for each in tr.check(writer, "realtime").findings] == ["BATCH_END_UNSUPPORTED"]
+    for mode, repeated in (("realtime", "the records since the last checkpoint"), ("microbatch", "the running batch")):
+        (finding,) = tr.check(writer, mode).findings
+        assert (finding.code, finding.title) == ("BATCH_END_UNSUPPORTED", f"a stop repeats {repeated}")
     with pytest.raises(QueryRefused, match="cannot end in real time") as refused:
         copy.run_once(writer, "realtime")
     assert refused.value.code == "BATCH_END_UNSUPPORTED"
     running = tr.start(writer, "realtime", checkpoint=copy.folder / "checkpoint")
     with pytest.raises(QueryRefused, match="cannot be checkpointed on request"):
         running.checkpoint()
-    assert "Spark's own source" in running.stop().repeats
+    assert "Spark's own Kafka source" in running.stop().repeats

@@ -152,12 +152,13 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.Cap
         assert len(kafka.receive_count(f"{name}-out", 10 * number + 10)) == 10 * number + 10
         (closed,) = [at for at, line in lines if line.startswith("done after")]
         after_s.append(closed - last_written_at(kafka, f"{name}-out", 2))
-    # A tenth of a second on a machine that does nothing else; the checkpoint interval is five minutes.
-    assert max(after_s) < 10
-    if RUNS > 1:
+    # The record's own time is a little earlier than its acknowledgement, so the closing message is in fact sooner.
+    assert max(after_s) < 60, "it does not wait for the end of the interval, which is five minutes"
+    if RUNS > 1:  # nothing else runs meanwhile
         with capsys.disabled():
             figures = f"{statistics.median(after_s):.2f} s | {max(after_s):.2f} s"
             print(f"\n| closing message after the last output, {mode} | {RUNS} | {figures} |")
+        assert statistics.median(after_s) < 1
 
 
 def last_written_at(kafka: Kafka, topic: str, partitions: int) -> float:

@@ -4,10 +4,13 @@ import functools
 import secrets
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from conftest import Kafka
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -86,3 +89,28 @@ def test_wide_rows_go_through_every_kind_in_every_mode() -> None:
     )
     factor = 2 ** len(KINDS)
     assert sorted((row["a"], row["most"]) for row in output.rows) == [(0, 119), (factor, factor)]
+
+
+WIDE = 96
+"""As many columns of the user's own as make Spark disable code generation with the four hidden ones."""
+
+
+@pytest.mark.parametrize("generated", ["true", "false"])
+@pytest.mark.parametrize("kind", ["udf", "pandas", "map-arrow"])
+def test_a_wide_source_in_real_time(kafka: Kafka, tmp_path: Path, kind: str, generated: str) -> None:
+    """Without dead letters, so that the engine's own columns are the four of the lineage."""
+    names = ["a", *(f"c{number}" for number in range(1, WIDE))]
+    schema = ", ".join(f"{name} long" for name in names)
+    here = tr.Pipeline(
+        f"wide-{secrets.token_hex(4)}",
+        tr.KafkaSource(kafka.topic("in"), schema, starting="earliest"),
+        lambda rows: through(kind, rows),
+        tr.KafkaSink(kafka.topic("out", 1)),
+        malformed="drop",
+    )
+    sent = [{name: 1000 * number + place for place, name in enumerate(names)} for number in range(1, 5)]
+    kafka.send_to_every_partition(here.sources[0].topic_names[0], sent)
+    where: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "checkpoint"}
+    tr.run(here, "realtime", once=True, conf={"spark.sql.codegen.wholeStage": generated}, **where)
+    written = [row for _, row in kafka.receive_count(here.sink.topic or "", len(sent))]
+    assert sorted(written, key=lambda row: row["a"]) == [row | {"a": 2 * row["a"]} for row in sent]

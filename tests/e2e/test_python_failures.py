@@ -80,6 +80,25 @@ def test_the_error_names_the_line_and_the_record(kind: str) -> None:
     assert 'raise ValueError(f"no {value}, please")' in (raised.value.detail or "")
 
 
+def shortened(values: pd.Series) -> pd.Series:
+    return values[1:]
+
+
+def shortened_each(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    for values in batches:
+        yield values[1:]
+
+
+@pytest.mark.parametrize("function", [shortened, shortened_each], ids=["series", "iterator"])
+def test_a_vectorised_function_with_a_wrong_number_of_rows_is_found_by_its_line(function: Any) -> None:
+    here = pipeline(lambda rows: rows.select(F.pandas_udf(function, "long")("a").alias("a")))
+    with pytest.raises(UserCodeFailed) as raised:
+        run(here, SENT, "realtime")
+    what = raised.value.what
+    assert f"test_python_failures.py line {function.__code__.co_firstlineno}" in what
+    assert f"in {function.__name__}" in what
+
+
 @pytest.mark.parametrize("kind", SOME)
 def test_the_record_becomes_a_dead_letter_and_the_query_continues(kind: str) -> None:
     output = run(pipeline(doubling(kind, picky), python_errors="dead-letter"), SENT)

@@ -2,12 +2,14 @@
 
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from conftest import wait_until
+from conftest import suspended, wait_until
 from secured_broker import PASSWORD, SecuredKafka, secured_kafka
 
 import tailrace as tr
@@ -19,6 +21,7 @@ from tailrace.errors import (
     TlsFailed,
     TopicMissing,
 )
+from tailrace.kafka import rights
 from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.records import read_records, send_records
@@ -68,16 +71,19 @@ class Case:
         report = tr.check(pipeline, bootstrap_servers=self.kafka.secured_servers, **more)
         return {finding.code: finding for finding in report.findings if finding.severity == "error"}
 
-    def start(self, pipeline: tr.Pipeline, mode: str = "microbatch") -> Any:
-        return tr.start(pipeline, mode, bootstrap_servers=self.kafka.secured_servers, conf=CONF, checkpoint_every="1s")
+    def start(self, pipeline: tr.Pipeline, mode: str, **conf: str) -> Any:
+        servers = self.kafka.secured_servers
+        return tr.start(pipeline, mode, bootstrap_servers=servers, conf=CONF | conf, checkpoint_every="1s")
 
-    def require_refused(self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str) -> None:
+    def require_refused(
+        self, pipeline: tr.Pipeline, kind: type[KafkaError], *words: str, mode: str = "microbatch", **conf: str
+    ) -> None:
         """The check says what the start then says, too."""
         before = set(list_topics(self.kafka.config))
-        findings = self.check(pipeline)
+        findings = self.check(pipeline, mode=mode, conf=conf)
         assert set(findings) == {kind.code}, findings
         with pytest.raises(kind) as refused:
-            self.start(pipeline)
+            self.start(pipeline, mode, **conf)
         assert set(list_topics(self.kafka.config)) == before, "no topic is created"
         for text in (findings[kind.code].title + findings[kind.code].why + findings[kind.code].fix, str(refused.value)):
             assert [word for word in words if word not in text] == [], text
@@ -122,8 +128,12 @@ def test_tls_at_a_port_without(kafka: SecuredKafka) -> None:
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({"password": "wrong"}, AuthenticationFailed), ({"store": "stranger.p12"}, TlsFailed)],
-    ids=["wrong password", "certificate of a stranger"],
+    [
+        ({"password": "wrong"}, AuthenticationFailed),
+        ({"store": "stranger.p12"}, TlsFailed),
+        ({"store": "stranger.jks"}, TlsFailed),
+    ],
+    ids=["wrong password", "certificate of a stranger", "certificate of a stranger in a JKS store"],
 )
 def test_with_a_java_key_store_it_is_told_as_well(
     spark: Any, kafka: SecuredKafka, options: dict[str, str], kind: type[KafkaError]
@@ -134,12 +144,33 @@ def test_with_a_java_key_store_it_is_told_as_well(
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(("operation", "topic"), EVERYTHING[:2])
-def test_a_right_that_is_missing(spark: Any, kafka: SecuredKafka, client: str, operation: str, topic: str) -> None:
+def test_a_right_that_is_missing(
+    spark: Any, kafka: SecuredKafka, client: str, operation: str, topic: str, mode: str
+) -> None:
     case = Case(kafka, tuple(right for right in EVERYTHING if right != (operation, topic)))
     name = getattr(case, topic)
     kafka.grant(case.user, "DESCRIBE", name)
     words = (f"user {case.user!r} may not", repr(name), f"--operation {operation.capitalize()} --topic {name}")
-    case.require_refused(case.pipeline(case.options(client)), NotAuthorized, *words)
+    case.require_refused(case.pipeline(case.options(client)), NotAuthorized, *words, mode=mode)
+
+
+@pytest.mark.parametrize(("operation", "topic"), EVERYTHING[:2])
+def test_a_right_that_a_users_own_writer_lacks(
+    spark: Any, kafka: SecuredKafka, operation: str, topic: str, mode: str, tmp_path: Path
+) -> None:
+    case = Case(kafka, tuple(right for right in EVERYTHING[:2] if right != (operation, topic)))
+    kafka.grant(case.user, "DESCRIBE", getattr(case, topic))
+    options = case.options() | {"kafka.bootstrap.servers": kafka.secured_servers}
+    records = spark.readStream.format("kafka").options(**options, subscribe=case.source).load()
+    writer = (
+        records.select("value").writeStream.format("kafka").options(**options, topic=case.sink).queryName(case.name)
+    )
+    (found,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
+    with pytest.raises(NotAuthorized) as refused:
+        tr.start(writer, mode, checkpoint=tmp_path / "checkpoint")
+    for text in (found.title + found.why + found.fix, str(refused.value)):
+        assert f"user {case.user!r} may not" in text
+        assert f"--operation {operation.capitalize()} --topic {getattr(case, topic)}" in text
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -186,15 +217,74 @@ def test_a_topic_that_is_missing_for_everybody_is_not_made_by_the_question(kafka
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_group_is_joined_only_with_the_offset_fetching_of_old(spark: Any, kafka: SecuredKafka, client: str) -> None:
+@pytest.mark.parametrize("option", ["groupIdPrefix", "kafka.group.id"])
+def test_a_group_is_joined_only_with_the_offset_fetching_of_old(
+    spark: Any, kafka: SecuredKafka, client: str, option: str
+) -> None:
     case = Case(kafka)
-    here = case.pipeline(case.options(client) | {"groupIdPrefix": f"{case.name}-readers"})
-    assert case.check(here) == {}
-    findings = case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"})
-    assert set(findings) == {"NOT_AUTHORIZED"}
-    assert f"group '{case.name}-readers" in findings["NOT_AUTHORIZED"].title
-    kafka.grant(case.user, "READ", f"{case.name}-readers", group=True)
-    assert case.check(here, mode="microbatch", conf={JOINS_GROUP: "true"}) == {}
+    group = f"{case.name}-readers"
+    source = tr.KafkaSource(case.source, SCHEMA, options=case.options(client) | {option: group})
+    here = replace(case.pipeline(case.options(client)), source=source)
+    assert case.check(here, mode="microbatch") == {}
+    old: dict[str, str] = {JOINS_GROUP: "true"}
+    words = (f"may not read group '{group}", f"--group {group}")
+    case.require_refused(here, NotAuthorized, *words, **old)
+    kafka.grant(case.user, "READ", group, group=True)
+    assert case.check(here, mode="microbatch", conf=old) == {}
+    kafka.send(case.source, [{"id": 1}])
+    with case.start(replace(here, source=replace(source, starting="earliest")), "microbatch", **old):
+        assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("option", ["groupIdPrefix", "kafka.group.id"])
+def test_a_named_group_needs_no_right(spark: Any, kafka: SecuredKafka, mode: str, client: str, option: str) -> None:
+    """The tasks assign partitions to themselves and commit nothing."""
+    case = Case(kafka)
+    options = case.options(client) | {option: f"{case.name}-readers"}
+    source = tr.KafkaSource(case.source, SCHEMA, starting="earliest", options=options)
+    here = replace(case.pipeline(case.options(client)), source=source)
+    assert case.check(here, mode=mode) == {}
+    kafka.send(case.source, [{"id": 1}])
+    tr.run(here, mode, bootstrap_servers=kafka.secured_servers, conf=CONF, once=True)
+    assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+def test_rights_that_the_broker_does_not_report_are_unknown(
+    spark: Any, kafka: SecuredKafka, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It responds, but not to that question; the start goes on."""
+    asked: list[str] = []
+
+    @contextmanager
+    def connected(config: Mapping[str, str | int]) -> Iterator[AdminClient]:
+        with original(config) as admin, suspended(kafka):
+            asked.append(str(config["bootstrap.servers"]))
+            yield admin
+
+    original = rights._connected_admin
+    monkeypatch.setattr(rights, "_connected_admin", connected)
+    monkeypatch.setattr(rights, "ASK_TIMEOUT_S", 1.0)
+    case = Case(kafka)
+    here = case.pipeline(malformed="drop")
+    report = tr.check(here, mode, bootstrap_servers=kafka.secured_servers)
+    (found,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
+    assert asked
+    assert case.source in found.title + found.why
+    assert case.sink in found.title + found.why
+    kafka.send(case.source, [{"id": 1}])
+    with case.start(here, mode) as running:
+        assert "RIGHTS_UNKNOWN" in {each.code for each in running.report.findings}
+        assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+def test_a_jks_trust_store(spark: Any, kafka: SecuredKafka, mode: str) -> None:
+    case = Case(kafka)
+    here = case.pipeline(case.options("through Spark", store="broker.jks"))
+    assert case.check(here, mode=mode) == {}
+    kafka.send(case.source, [{"id": 1}])
+    tr.run(here, mode, bootstrap_servers=kafka.secured_servers, conf=CONF, once=True)
+    assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -39,6 +39,59 @@ def test_it_runs_and_stops_cleanly(project: Path, kafka: Kafka, mode: str, stop_
     assert summary["checkpoint"] == str(project / ".tailrace" / "checkpoints" / "cards")
 
 
+SLOW = """\
+import time
+from pathlib import Path
+
+from tailrace.running.ending import Ending
+
+end = Ending.end
+
+
+def note_end(ending, timeout_s):
+    Path("stopping").touch()
+    end(ending, timeout_s)
+
+
+Ending.end = note_end
+
+
+@F.udf("long")
+def slow(value):
+    time.sleep(0.1)
+    if value >= 10:
+        Path({began!r}).touch()
+    return value
+
+
+def decide(payments):
+    return payments.withColumn("id", slow("id"))
+"""
+
+
+def test_a_second_signal_stops_at_once_and_says_what_is_repeated(project: Path, kafka: Kafka, mode: str) -> None:
+    source, sink = kafka.created
+    text = PIPELINE.format(name="cards", source=source, sink=sink)
+    start, _, rest = text.partition("def decide")
+    slow = SLOW.format(began=str(project / "began"))
+    (project / "cards.py").write_text(start + slow + rest.partition("\n")[2].partition("\n")[2])
+    kafka.send_to_every_partition(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(400)])
+    options = ("--mode", mode, "--bootstrap-servers", kafka.bootstrap_servers, "--stop-timeout", "2m")
+    with running(project, *options) as process:
+        wait_until((project / "began").exists, 60, "rows are processed")
+        process.send_signal(signal.SIGINT)
+        wait_until((project / "stopping").exists, 30, "the stop")
+        assert process.poll() is None, "it waits for its rows, 20 s in two tasks"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130, said(project)
+    again = {
+        "realtime": "the next start repeats 400 records read since the last checkpoint",
+        "microbatch": "the next start repeats the unfinished batch of 400 records",
+    }
+    assert f"the stop was interrupted: {again[mode]}" in said(project).splitlines(), said(project)
+    assert len(kafka.receive_count(sink, 1)) < 400
+
+
 def _assert_second_runner_is_refused(project: Path, kafka: Kafka, first: int) -> None:
     second = tailrace("run", "cards.py", "--bootstrap-servers", kafka.bootstrap_servers, cwd=project)
     assert second.returncode == 1

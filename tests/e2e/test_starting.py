@@ -6,28 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
+from conftest import Kafka, wait_until
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
+from tailrace.engine import has_tasks_at_work
 from tailrace.errors import CheckpointInUse
+from tailrace.running import run as running_run
 from tailrace.running import start as starting
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery
 
 
 @pytest.fixture
-def begin(spark: Any, kafka: Kafka, tmp_path: Path) -> Callable[[], RunningQuery]:
-    pipeline = tr.Pipeline(
+def pipeline(kafka: Kafka) -> tr.Pipeline:
+    return tr.Pipeline(
         "interrupted",
         tr.KafkaSource(kafka.topic("in"), "id long"),
         lambda events: events,
         tr.KafkaSink(kafka.topic("out")),
         malformed="drop",
     )
-    return lambda: tr.start(pipeline, "microbatch", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path)
+
+
+@pytest.fixture
+def begin(spark: Any, kafka: Kafka, pipeline: tr.Pipeline, mode: str, tmp_path: Path) -> Callable[[], RunningQuery]:
+    return lambda: tr.start(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path)
 
 
 def test_ctrl_c_before_spark_has_returned_the_query_stops_it(
@@ -47,6 +53,54 @@ def test_ctrl_c_before_spark_has_returned_the_query_stops_it(
     assert not begun[0].isActive
     monkeypatch.undo()
     begin().stop()
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_while_the_start_is_confirmed_stops_the_query(
+    begin: Callable[[], RunningQuery],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    raised: type[BaseException],
+) -> None:
+    interrupted: list[RunningQuery] = []
+
+    def confirm(running: RunningQuery) -> None:
+        interrupted.append(running)
+        signal.raise_signal(number)
+        original(running)
+
+    original = starting.confirm
+    monkeypatch.setattr(starting, "confirm", confirm)
+    with pytest.raises(raised):
+        begin()
+    assert not interrupted[0].is_active
+    wait_until(lambda: not has_tasks_at_work(interrupted[0].query), 30, "its tasks end")
+    monkeypatch.undo()
+    begin().stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_right_after_the_start_of_a_run_ends_it_as_a_stop(
+    spark: Any,
+    kafka: Kafka,
+    pipeline: tr.Pipeline,
+    mode: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    started: list[RunningQuery] = []
+
+    def start(*arguments: Any, **options: Any) -> RunningQuery:
+        started.append(original(*arguments, **options))
+        signal.raise_signal(number)  # while the call is still on its way back
+        return started[-1]
+
+    original = running_run.start_query
+    monkeypatch.setattr(running_run, "start_query", start)
+    summary = tr.run(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path, stop_timeout="60s")
+    assert summary.repeats == ""
+    assert started[0].is_over
 
 
 def test_a_query_that_an_interrupted_start_cannot_stop_keeps_the_lock(

@@ -1,92 +1,29 @@
 """Stops at awkward moments: a clear result, no partial commit, no job left running."""
 
-import json
-import secrets
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Kafka, suspended, wait_until
 from load import Load
-from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from stops import Query, collect, held, slow
 
-import tailrace as tr
-from tailrace.engine import RunControl, has_tasks_at_work
-from tailrace.errors import QueryFailed, TailraceError
+from tailrace.engine import has_tasks_at_work
+from tailrace.errors import QueryFailed
 from tailrace.kafka.broker import Broker
-from tailrace.kafka.records import read_records
 from tailrace.running import start as starting
 from tailrace.running.query import RunningQuery, RunSummary
 from tailrace.running.saving import SavedCheckpoint
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
-
-SHORTEST = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
-
-
-class Query:
-    """A pipeline from one topic to another, its checkpoint, and what it has written."""
-
-    def __init__(self, kafka: Kafka, folder: Path, transform: Callable[[DataFrame], DataFrame] = lambda df: df) -> None:
-        self.kafka = kafka
-        self.source, self.sink = kafka.topic("in", 2), kafka.topic("out", 1)
-        self.checkpoint = folder / "checkpoint"
-        self.pipeline = tr.Pipeline(
-            f"moments-{secrets.token_hex(4)}",
-            tr.KafkaSource(self.source, "a long", starting="earliest"),
-            transform,
-            tr.KafkaSink(self.sink),
-            malformed="drop",
-        )
-
-    def start(self, mode: str, **options: Any) -> RunningQuery:
-        servers = self.kafka.bootstrap_servers
-        return tr.start(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
-
-    def finish(self, mode: str) -> RunSummary:
-        servers = self.kafka.bootstrap_servers
-        return tr.run(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True)
-
-    def written(self) -> Counter[int]:
-        return Counter(json.loads(record.value)["a"] for record in read_records(self.kafka.config, self.sink))
-
-    def logged(self, log: str) -> set[str]:
-        folder = self.checkpoint / log
-        return {file.name for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
-
-    def require_stopped(self, running: RunningQuery, mode: str) -> None:
-        """No task of it runs, and no batch is half saved: in real time none has offsets without a commit."""
-        wait_until(lambda: not has_tasks_at_work(running.query), 10, "its tasks end")
-        assert not running.is_active
-        if mode == "realtime":
-            assert self.logged("offsets") == self.logged("commits")
-
-
-def slow(seconds: float, began: Path | None = None) -> Callable[[DataFrame], DataFrame]:
-    """Return a function that takes its time for each row, and notes in a file that it has begun."""
-
-    @F.udf("long")
-    def wait(value):  # type: ignore[no-untyped-def]
-        if began is not None:
-            began.touch()
-        time.sleep(seconds)
-        return value
-
-    return lambda df: df.withColumn("a", wait("a"))
 
 
 def test_right_after_the_start(kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,39 +55,77 @@ def test_while_a_batch_is_planned(kafka: Kafka, mode: str, tmp_path: Path, monke
     assert query.written() == Counter(range(100))
 
 
-@pytest.mark.parametrize("mode", ["realtime"])
-def test_at_a_boundary(kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended, committed = threading.Event(), RunControl.is_committed
+STEPS = ["to commit the batch", "to say that it is done", "to begin the next one"]
+"""What Spark's thread of a query needs its lock for between the tasks of two batches, in this order."""
 
-    def note_end(control: RunControl, batch: int) -> bool:
-        ended.set()  # the batch has been ended: its commit and the plan of the next batch follow
-        return committed(control, batch)
 
-    monkeypatch.setattr(RunControl, "is_committed", note_end)
-    query = Query(kafka, tmp_path)
-    with Load(kafka, [query.source]) as load:
-        for number in range(5):
-            ended.clear()
-            running = query.start(mode)
-            outcome: list[Any] = []
-            saving = threading.Thread(target=collect, args=(running.checkpoint, outcome))
-            saving.start()
-            assert ended.wait(30)
-            time.sleep(0.02 * number)  # commit, plan, first tasks of the next batch
-            assert running.stop(60).repeats == ""
-            saving.join(30)
-            assert not saving.is_alive(), "a checkpoint during a stop must not hang"
-            assert isinstance(outcome[0], SavedCheckpoint | QueryFailed)
-            query.require_stopped(running, mode)
+@contextmanager
+def held_between_batches(running: RunningQuery, step: int, end_tasks: Callable[[], None]) -> Iterator[None]:
+    """Hold the thread of a query, whose tasks run, before one of the steps, and let it go on afterwards.
+
+    The lock is fair: who asks for it while the thread waits gets it right after the thread's next step.
+    """
+    execution: Any = running.query._jsq.streamingQuery()  # type: ignore[attr-defined]
+    thread = execution.queryExecutionThread()
+    lock = field_of(execution, "awaitProgressLock")
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:  # each has a thread of its own in the JVM
+        holder, other = first, second
+        holder.submit(lock.lock).result(30)
+        try:
+            end_tasks()
+            wait_until(lambda: lock.hasQueuedThread(thread), 60, f"the thread waits {STEPS[0]}")
+            for each in STEPS[1 : step + 1]:
+                next_turn = other.submit(lock.lock)
+                wait_until(lambda: lock.getQueueLength() == 2, 30, "the next turn is ours")
+                holder.submit(lock.unlock).result(30)
+                holder, other = other, holder
+                next_turn.result(30)
+                wait_until(lambda: lock.hasQueuedThread(thread), 60, f"the thread waits {each}")
+            yield
+        finally:
+            holder.submit(lock.unlock).result(30)
+
+
+def field_of(holder: Any, name: str) -> Any:
+    """The value of a private field that a class inherits."""
+    kind = holder.getClass()
+    while name not in [field.getName() for field in kind.getDeclaredFields()]:
+        kind = kind.getSuperclass()
+    field = kind.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(holder)
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
+def test_at_a_boundary(kafka: Kafka, mode: str, step: int, tmp_path: Path) -> None:
+    began, go_on = tmp_path / "began", tmp_path / "go on"
+    query = Query(kafka, tmp_path, held(began, go_on))
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20)])
+    running = query.start(mode)
+    control = running._ending.control
+    assert control is not None
+    wait_until(began.exists, 60, "a row waits")
+    outcomes: dict[str, list[Any]] = {"checkpoint": [], "stop": []}
+    saving = threading.Thread(target=collect, args=(running.checkpoint, outcomes["checkpoint"]))
+    saving.start()
+    if mode == "realtime":
+        wait_until(lambda: control.last_ended() is not None, 30, "the batch is to end")
+    stopping = threading.Thread(target=collect, args=(lambda: running.stop(60), outcomes["stop"]))
+    with held_between_batches(running, step, go_on.touch):
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20, 40)])
+        assert query.logged("commits") == ({"0"} if step else set())
+        stopping.start()
+        wait_until(lambda: running._ending.is_requested, 30, "the stop")
+    for thread in (stopping, saving):
+        thread.join(60)
+        assert not thread.is_alive(), "neither hangs"
+    assert [summary.repeats for summary in outcomes["stop"]] == [""]
+    assert isinstance(outcomes["checkpoint"][0], SavedCheckpoint | QueryFailed)
+    query.require_stopped(running, mode)
+    assert query.logged("commits") == {"0"}
+    assert query.written() == Counter(range(20)), "the next batch has not begun"
     query.finish(mode)
-    assert query.written() == Counter(range(load.sent))
-
-
-def collect(call: Callable[[], Any], outcome: list[Any]) -> None:
-    try:
-        outcome.append(call())
-    except TailraceError as failed:
-        outcome.append(failed)
+    assert query.written() == Counter(range(40))
 
 
 def test_twice_at_once(kafka: Kafka, mode: str, tmp_path: Path) -> None:
@@ -170,25 +145,36 @@ def test_twice_at_once(kafka: Kafka, mode: str, tmp_path: Path) -> None:
     assert query.written() == Counter(range(load.sent))
 
 
-def test_while_no_broker_answers(broker: Broker, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("load", ["busy", "idle"])
+def test_while_no_broker_responds(broker: Broker, kafka: Kafka, mode: str, load: str, tmp_path: Path) -> None:
+    """A stop takes a few seconds more than its timeout, although Kafka's clients wait for a minute."""
     query = Query(kafka, tmp_path)
-    # A question of Spark's driver to a silent broker cannot be interrupted: by default it lasts a minute.
-    impatient = {"kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "4000"}
-    query.pipeline = replace(query.pipeline, source=replace(query.pipeline.sources[0], options=impatient))
-    with Load(kafka, [query.source]) as load:
+    with Load(kafka, [query.source]) as sending:
         running = query.start(mode)
         wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
+        if load == "busy":
+            took_s, summary = stop_without_broker(broker, running)
+    if load == "idle":
+        wait_until(lambda: sum(query.written().values()) == sending.sent, 60, "everything is written")
+        took_s, summary = stop_without_broker(broker, running)
+    assert took_s < 30
+    query.require_stopped(running, mode)
+    query.finish(mode)
+    if load == "idle":
+        assert summary.repeats == "", "no batch ran, or it had nothing to wait for"
+    if summary.repeats == "":
+        assert query.written() == Counter(range(sending.sent))
+    else:
+        assert summary.repeats == "its batch did not end within 3 s"
+        assert set(query.written()) == set(range(sending.sent)), "at least once"
+
+
+def stop_without_broker(broker: Broker, running: RunningQuery) -> tuple[float, RunSummary]:
+    """Stop a query while no broker responds; return how long that took, and the summary."""
     with suspended(broker):
         began = time.monotonic()
         summary = running.stop(3)
-        assert time.monotonic() - began < 60
-    query.require_stopped(running, mode)
-    query.finish(mode)
-    if summary.repeats == "":
-        assert query.written() == Counter(range(load.sent))
-    else:
-        assert summary.repeats == "its batch did not end within 3 s"
-        assert set(query.written()) == set(range(load.sent)), "at least once"
+        return time.monotonic() - began, summary
 
 
 def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Path) -> None:
@@ -242,219 +228,3 @@ def test_an_idle_micro_batch_query_stops_at_once(kafka: Kafka, tmp_path: Path, e
     assert time.monotonic() - began < 8, "it does not wait for the next trigger"
     query.finish("microbatch")
     assert query.written() == Counter([1])
-
-
-PROGRAM = """\
-import sys, time
-import tailrace as tr
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
-
-@F.udf(LongType())
-def wait(value):
-    time.sleep({seconds})
-    return value
-
-servers, checkpoint = {servers!r}, {checkpoint!r}
-pipeline = tr.Pipeline({name!r}, tr.KafkaSource({source!r}, "a long", starting="earliest"),
-    lambda df: df.withColumn("a", wait("a")), tr.KafkaSink({sink!r}), malformed="drop")
-with tr.start(pipeline, {mode!r}, bootstrap_servers=servers, checkpoint=checkpoint, stop_timeout="60s") as query:
-    print("runs", flush=True)
-    try:
-        query.wait()
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-print(repr(query.summary().repeats), flush=True)
-"""
-
-
-@contextmanager
-def program(query: Query, folder: Path, mode: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A user's program with a query, in a Python of its own."""
-    (folder / "program.py").write_text(
-        PROGRAM.format(
-            name=query.pipeline.name,
-            seconds=seconds,
-            source=query.source,
-            sink=query.sink,
-            mode=mode,
-            servers=query.kafka.bootstrap_servers,
-            checkpoint=str(query.checkpoint),
-        )
-    )
-    process = subprocess.Popen(
-        [sys.executable, "program.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n", process.communicate()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_ctrl_c_in_a_program(kafka: Kafka, mode: str, tmp_path: Path) -> None:
-    """PySpark cancels all jobs on Ctrl-C; a query of Tailrace is stopped instead."""
-    query = Query(kafka, tmp_path)
-    with Load(kafka, [query.source]) as load, program(query, tmp_path, mode, 0) as process:
-        wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert out == "interrupted\n''\n", err
-    query.finish(mode)
-    assert query.written() == Counter(range(load.sent))
-
-
-@pytest.mark.parametrize("mode", ["realtime"])
-def test_sigterm_in_a_program(kafka: Kafka, mode: str, tmp_path: Path) -> None:
-    """It leaves the `with` block, which saves what was read, and ends the program."""
-    query = Query(kafka, tmp_path)
-    with Load(kafka, [query.source]) as load, program(query, tmp_path, mode, 0) as process:
-        wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 128 + signal.SIGTERM, err
-    assert query.logged("offsets") == query.logged("commits")
-    query.finish(mode)
-    assert query.written() == Counter(range(load.sent))
-
-
-@pytest.mark.parametrize("mode", ["realtime"])
-def test_the_second_ctrl_c_stops_at_once(kafka: Kafka, mode: str, tmp_path: Path) -> None:
-    query = Query(kafka, tmp_path)
-    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(1000)])  # 50 s in two tasks
-    with program(query, tmp_path, mode, 0.1) as process:
-        process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "interrupted\n"
-        time.sleep(1)  # it waits for its rows
-        assert process.poll() is None
-        began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-        assert time.monotonic() - began < 25
-    assert query.logged("offsets") == query.logged("commits") == set()
-    query.pipeline = replace(query.pipeline, transform=lambda df: df)
-    query.finish(mode)
-    assert set(query.written()) == set(range(1000))
-
-
-class TestCheckpointOnRequest:
-    """`running.checkpoint()` returns when the progress is saved."""
-
-    def test_it_saves_what_was_read(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-        query = Query(kafka, tmp_path)
-        with Load(kafka, [query.source]) as load:
-            running = query.start(mode)
-            wait_until(lambda: sum(query.written().values()) > 100, 30, "records flow")
-            saved = running.checkpoint()
-            assert str(saved.number) in query.logged("commits")
-            assert saved.pause_ms is not None
-            if mode == "realtime":
-                assert 0 < saved.pause_ms < 10_000
-                later = running.checkpoint()
-                assert later.number == (saved.number or 0) + 1
-            running.stop()
-        query.finish(mode)
-        assert query.written() == Counter(range(load.sent))
-
-    @pytest.mark.parametrize("mode", ["realtime"])
-    def test_a_crash_after_it_repeats_only_what_came_later(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-        query = Query(kafka, tmp_path)
-        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(50)])
-        running = query.start(mode)
-        kafka.receive_count(query.sink, 50)
-        running.checkpoint()
-        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(50, 60)])
-        kafka.receive_count(query.sink, 60)
-        assert running.stop(0).repeats == "a stop timeout of 0 leaves no time to save"
-        query.finish(mode)
-        assert query.written() == Counter(range(60)) + Counter(range(50, 60))
-
-    def test_an_idle_query(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-        with Query(kafka, tmp_path).start(mode) as running:
-            began = time.monotonic()
-            saved = running.checkpoint()
-            assert time.monotonic() - began < 20
-            assert saved.number == (0 if mode == "realtime" else None)
-
-    def test_two_at_once(self, kafka: Kafka, tmp_path: Path) -> None:
-        with Query(kafka, tmp_path).start("realtime") as running:
-            outcomes: list[Any] = []
-            saves = [threading.Thread(target=collect, args=(running.checkpoint, outcomes)) for _ in range(4)]
-            for save in saves:
-                save.start()
-            for save in saves:
-                save.join(60)
-            assert all(isinstance(outcome, SavedCheckpoint) for outcome in outcomes), outcomes
-
-    def test_a_failed_query(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-        @F.udf("long")
-        def fail(value):  # type: ignore[no-untyped-def]
-            raise ValueError(f"no {value}")
-
-        query = Query(kafka, tmp_path, lambda df: df.withColumn("a", fail("a")))
-        running = query.start(mode)
-        kafka.send(query.source, [{"a": 1}])
-        wait_until(lambda: not running.is_active, 30, "it fails")
-        with pytest.raises(TailraceError, match="no 1"):
-            running.checkpoint()
-        running.stop()
-
-    def test_a_stopped_query(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
-        running = Query(kafka, tmp_path).start(mode)
-        running.stop()
-        with pytest.raises(QueryFailed, match="is not running"):
-            running.checkpoint()
-
-
-def test_spark_alone_and_tailrace_share_a_checkpoint(
-    spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five times from one to the other, in both modes: without state."""
-    move(kafka, tmp_path, monkeypatch, lambda df: df, lambda written, sent: written == Counter(range(sent)))
-
-
-def test_spark_alone_and_tailrace_share_state(
-    spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def count(df: DataFrame) -> DataFrame:
-        return df.groupBy((F.col("a") % 1).alias("key")).count().select(F.col("count").alias("a"))
-
-    # Each count is written, once: from 1 in steps of one in real time, and the last is the number of records.
-    move(
-        kafka, tmp_path, monkeypatch, count, lambda written, sent: max(written) == sent and set(written.values()) == {1}
-    )
-
-
-def move(
-    kafka: Kafka,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    transform: Callable[[DataFrame], DataFrame],
-    is_right: Callable[[Counter[int], int], bool],
-) -> None:
-    from tailrace import engine
-
-    query, sent, reason = Query(kafka, folder, transform), 0, ""
-    monkeypatch.setattr(engine, "uncontrolled", lambda _: reason)
-    for number in range(10):
-        stock, mode = number % 2 == 0, ("realtime", "microbatch")[number // 2 % 2]
-        reason = "stock Spark, for this test" if stock else ""
-        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(sent, sent + 20)])
-        sent += 20
-        if not (stock and mode == "realtime"):
-            query.finish(mode)
-        else:
-            running = query.start(mode, checkpoint_every="1s", conf=SHORTEST)
-            wait_until(partial(idle_batches, running, 2), 60, "everything is saved")
-            assert "Spark's own source" in running.stop().repeats
-        assert is_right(query.written(), sent), (number, mode, stock)
-
-
-def idle_batches(running: RunningQuery, wanted: int) -> bool:
-    """Return whether so many batches have followed the last one with records."""
-    rows = [progress.numInputRows for progress in running.query.recentProgress]
-    read = [number for number, count in enumerate(rows) if count]
-    return bool(read) and len(rows) - 1 - read[-1] >= wanted

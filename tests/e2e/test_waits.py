@@ -81,7 +81,7 @@ def test_they_are_told_apart(spark: Any, broker: Broker, kafka: Kafka, tmp_path:
         wait_until(lambda: not states(running), 10, "it has caught up")
 
         with suspended(broker):
-            assert await_only(running, "stalled", since=time.monotonic()) == f"{source}: no broker answers"
+            assert await_only(running, "stalled", since=time.monotonic()) == f"{source}: no broker responds"
         wait_until(lambda: not states(running), 20, "the broker is back")
 
         with other_job(spark, free=SLOTS - 2):

@@ -7,8 +7,8 @@ from tailrace.errors import BrokerUnreachable, KafkaError, TailraceError
 
 
 def test_an_error_has_code_what_why_and_fix() -> None:
-    error = BrokerUnreachable("no broker answers", why="refused", fix="start one", detail="a stack trace")
-    assert str(error) == "no broker answers [BROKER_UNREACHABLE]\nwhy: refused\nfix: start one"
+    error = BrokerUnreachable("no broker responds", why="refused", fix="start one", detail="a stack trace")
+    assert str(error) == "no broker responds [BROKER_UNREACHABLE]\nwhy: refused\nfix: start one"
 
 
 def test_missing_parts_take_no_line() -> None:
@@ -38,7 +38,7 @@ def test_exit_codes(kind: type[TailraceError], exit_code: int) -> None:
 
 
 def test_errors_can_be_pickled() -> None:
-    error = BrokerUnreachable("no broker answers", why="refused", fix="start one", detail="trace")
+    error = BrokerUnreachable("no broker responds", why="refused", fix="start one", detail="trace")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is BrokerUnreachable
     assert (str(again), again.detail) == (str(error), "trace")

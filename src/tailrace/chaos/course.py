@@ -29,8 +29,8 @@ _START_TIMEOUT_S = 180.0
 _FIRST_OUTPUT_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
 _RECOVERY_TIMEOUT_S = 240.0
-_ANSWER_TIMEOUT_S = 60.0
-"""How long a broker may take to answer after a fault."""
+_RESPONSE_TIMEOUT_S = 60.0
+"""How long a broker may take to respond after a fault."""
 _SETTLED_S = 3.0
 """If no output comes for this long, the pipeline has processed everything, or waits for its final stop."""
 _FINISH_TIMEOUT_S = 1800.0
@@ -138,12 +138,12 @@ class Course:
             self._load = None
             now = clock.now_ns()
             load.measure(now, now)
-            load.report(_ANSWER_TIMEOUT_S)
+            load.report(_RESPONSE_TIMEOUT_S)
         self._drain()
 
     def sent(self) -> Offsets:
         """Return the ends of the source; wait for the broker for a while."""
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        deadline = time.monotonic() + _RESPONSE_TIMEOUT_S
         while True:
             try:
                 return log_ends(self.client, partition_counts(self.client, [self.source]))

@@ -10,11 +10,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from numpy.typing import NDArray
 
 from tailrace.errors import MeasurementFailed
+from tailrace.frames.names import Header
 from tailrace.kafka.topics import ClientConfig
 from tailrace.measure.traffic.probe import origin_number
+from tailrace.pipeline import HEADER_PREFIX
 
 NO_ORIGIN = -1
-OWN_HEADERS = "tailrace."
 _AT_ONCE = 1000
 _WAIT_S = 0.1
 _TIMEOUT_S = 30.0
@@ -50,7 +51,7 @@ class Outputs:
 def origin_of(message: Message) -> int:
     """Return the source partition and offset in an output's headers as one number, or ``NO_ORIGIN``."""
     headers = dict(message.headers() or ())  # of two headers with one name, the last counts
-    partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
+    partition, offset = headers.get(Header.PARTITION), headers.get(Header.OFFSET)
     if partition is None or offset is None:
         return NO_ORIGIN
     return origin_number(int(partition), int(offset))
@@ -91,7 +92,7 @@ def _take(message: Message, left: dict[int, int], columns: "list[array[int]]") -
     if message.error() is not None or until is None:
         return
     if offset < until:
-        own = tuple(pair for pair in message.headers() or () if not str(pair[0]).startswith(OWN_HEADERS))
+        own = tuple(pair for pair in message.headers() or () if not str(pair[0]).startswith(HEADER_PREFIX))
         key = message.key()
         row = (origin_of(message), hash((key, message.value(), own)), hash(key), partition)
         for column, value in zip(columns, row, strict=True):

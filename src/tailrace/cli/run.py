@@ -90,12 +90,18 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
 
 def _repeated(summary: "RunSummary") -> str:
     """Say what the next start processes again."""
+    from tailrace.running.ending import TASK_FAILED
+
+    if summary.repeats == TASK_FAILED:
+        # The count is 0 if nobody knows how far the failed attempt had read: its executor was lost.
+        some = f"{summary.uncommitted_rows:,}" if summary.uncommitted_rows else "some"
+        return f"the next start may repeat {some} of its records"
     if summary.mode == Mode.MICROBATCH:
         records = f" of {counted(summary.uncommitted_rows, 'record')}" if summary.uncommitted_rows else ""
-        return f"the next start processes that batch{records} again"
+        return f"the next start repeats the unfinished batch{records}"
     if summary.uncommitted_rows:
-        again = counted(summary.uncommitted_rows, "record")
-        return f"the next start processes {again} since the last checkpoint again"
+        read = counted(summary.uncommitted_rows, "record")
+        return f"the next start repeats {read} read since the last checkpoint"
     return "no record was read since the last checkpoint"
 
 
@@ -115,4 +121,4 @@ def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
 
 
 def _how(mode: Mode) -> str:
-    return "in real time: every record at once" if mode is Mode.REALTIME else "in micro-batches"
+    return "in real time: each record as it arrives" if mode is Mode.REALTIME else "in micro-batches"

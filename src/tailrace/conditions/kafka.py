@@ -1,4 +1,4 @@
-"""Brokers that do not answer Spark's Kafka client, or refuse it.
+"""Brokers that do not respond to Spark's Kafka client, or refuse it.
 
 The Java client that Spark uses names the reason in the class of an exception.
 """
@@ -48,7 +48,7 @@ BROKER_REFUSALS: dict[type[KafkaError], Condition] = {
 BROKER_SILENT = Condition(
     error=BrokerUnreachable,
     spark=("TAILRACE_BROKER_SILENT",),
-    what="no Kafka broker answers Spark's Kafka client",
+    what="no Kafka broker responds to Spark's Kafka client",
     why="{reply}",
     fix="check that this machine reaches the addresses that the broker advertises (advertised.listeners)",
 )

@@ -39,7 +39,7 @@ def _option(name: str, why: str) -> Condition:
     )
 
 
-_WAITS = "it makes a batch wait for records, and real time reads each record at once"
+_WAITS = "it makes a batch wait for records, and real time reads each record as it arrives"
 SOURCE_OPTIONS_REFUSED = (
     _option("maxOffsetsPerTrigger", "it limits the records of a batch, and a real-time batch has a time limit instead"),
     _option("minOffsetsPerTrigger|maxTriggerDelay", _WAITS),
@@ -54,7 +54,7 @@ TOPIC_DELETED = Condition(
     why="{cause}",
     fix="create the topic again, or name another one in the pipeline",
 )
-_LOST = r"TAILRACE_RECORDS_LOST {kind} in (?P<topic>\S+): (?P<offsets>[\w:, ]+)\."
+_LOST = r"TAILRACE_RECORDS_LOST {kind} in (?P<topic>\S+): (?P<offsets>[\w, ]+)\."
 """The engine's text; ``jvm/kafka/RecordsLost.scala`` writes it."""
 _ACCEPT = "to continue {continues}, start it with --on-data-loss warn (on_data_loss='warn')"
 
@@ -74,7 +74,7 @@ RECORDS_LOST: Mapping[str, Condition] = {
     "recreated": _lost(
         "recreated",
         "topic {topic!r} was deleted and created again",
-        "the query had read the old topic up to these offsets, by partition: {offsets}; its later records are lost",
+        "the old topic was read to offset {offsets}; later records are lost if there were any",
         "at the beginning of the new topic",
     ),
     "deleted": _lost(
@@ -86,8 +86,9 @@ RECORDS_LOST: Mapping[str, Condition] = {
     "shorter": _lost(
         "shorter",
         "{topic} ends before the query's position",
-        "position and end of the partition are {offsets}: its brokers have lost records",
-        "at the end of the partition",
+        "the query's position and the partition's end are {offsets}: the brokers lost records, or the topic was "
+        "recreated before Tailrace recorded its id",
+        "at the end of the partition, without the records before it",
     ),
 }
 """Records that are gone, by the engine's name for the reason."""

@@ -30,6 +30,7 @@ from tailrace.engine.queries import (
     runs_in_real_time,
     uncontrolled,
     unread_partitions,
+    with_data_loss,
 )
 from tailrace.engine.records import (
     RECORD,
@@ -107,6 +108,7 @@ __all__ = [
     "stream_reads",
     "uncontrolled",
     "unread_partitions",
+    "with_data_loss",
     "with_lineage_headers",
     "with_trigger",
     "writer_frame",

@@ -107,7 +107,7 @@ class RunControl:
         return bool(self._control.isSaved())
 
     def unsaved_records(self) -> int:
-        """Return how many records it has read in batches that are not in the checkpoint."""
+        """Return how many of the records that it has read the next start reads again."""
         return int(self._control.unsavedRecords())
 
     def set_spare_tasks(self, count: int) -> None:
@@ -154,20 +154,22 @@ class RunControl:
         _kafka().RunControl.close(self._query._jsq)
 
 
-def control_sources(
-    frame: DataFrame, *, bounded: bool, tasks: int | None = None, fail_on_data_loss: bool | None = None
-) -> DataFrame:
+def control_sources(frame: DataFrame, *, bounded: bool, tasks: int | None = None) -> DataFrame:
     """Return the same rows, read from Kafka by streams whose batches can end on request.
 
     Args:
         frame: The rows of a query.
         bounded: Whether the query ends, in real time, when it has read what is in the topics at its start.
         tasks: The most tasks that read each source in real time; None for one task per partition.
-        fail_on_data_loss: The option ``failOnDataLoss`` of every source; None to leave it to the source.
     """
-    option = None if fail_on_data_loss is None else str(fail_on_data_loss).lower()
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
-    return DataFrame(control.control(frame._jdf, bounded, tasks or 0, option), frame.sparkSession)
+    return DataFrame(control.control(frame._jdf, bounded, tasks or 0), frame.sparkSession)
+
+
+def with_data_loss(frame: DataFrame, *, fails: bool) -> DataFrame:
+    """Return the same rows, whose Kafka sources fail or continue if records are gone."""
+    control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
+    return DataFrame(control.failOnDataLoss(frame._jdf, str(fails).lower()), frame.sparkSession)
 
 
 def uncontrolled(frame: DataFrame) -> str:

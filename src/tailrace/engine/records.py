@@ -8,8 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tailrace.engine.gateway import classic_of, tailrace_of
+from tailrace.pipeline import RESERVED_PREFIX
 
-RECORD = "__tailrace_record"
+RECORD = RESERVED_PREFIX + "record"
 """The column for a record's parsed content."""
 _LARGEST = 2**31 - 1
 

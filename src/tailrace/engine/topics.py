@@ -96,7 +96,7 @@ def lost_records(frame: DataFrame, location: str, committed: int, starts: Sequen
         starts: The offsets of each source in that batch.
 
     Raises:
-        KafkaError: A broker does not answer, or refuses the question.
+        KafkaError: A broker does not respond, or refuses the question.
     """
     losses = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceLosses
     try:
@@ -151,7 +151,7 @@ def _seconds(spark: SparkSession) -> Any:
 
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
-    """Return the error for a broker that does not answer; it names no options, which may hold secrets."""
+    """Return the error for a broker that does not respond; it names no options, which may hold secrets."""
     said = _said(failed)
     reason = said.strip().splitlines()[0]
     if "UnknownTopicOrPartition" in said:

@@ -18,7 +18,7 @@ def admin_client(config: ClientConfig) -> Iterator[AdminClient]:
     The client reports a refused login or a failed TLS handshake to a callback, while the request itself only times out.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
         TlsFailed: The TLS handshake failed.
         AuthenticationFailed: The broker refused the login.
         NotAuthorized: This user may not send the request.

@@ -314,7 +314,7 @@ def _remove_stale_brokers(brokers: Path, memory: Path | None) -> None:
 
 
 def wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
-    """Wait until the broker answers; raise an error with its output if it ends or takes too long."""
+    """Wait until the broker responds; raise an error with its output if it ends or takes too long."""
     config = plain_client(record.bootstrap_servers)
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,4 +1,4 @@
-"""Why a broker did not answer Tailrace's own Kafka client: not reached, no TLS, no login, not authorized.
+"""Why a broker did not respond to Tailrace's own Kafka client: not reached, no TLS, no login, not authorized.
 
 Librdkafka reports a refused login or a failed TLS handshake to a callback, while the request itself times out. For
 Spark's own Kafka client see :mod:`tailrace.conditions.kafka`.
@@ -29,7 +29,7 @@ _RIGHTS = {
     KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _TLS = {KafkaErrorCode._SSL}  # noqa: SLF001
-NO_ANSWER = "it did not answer in time"
+NO_ANSWER = "it did not respond in time"
 ASK_PERMISSION = "ask the broker's administrator for the permission (kafka-acls --add)"
 _OPTIONS = "in options= of the source and the sink"
 _TLS_WANTED = "it accepts TLS connections only, and the client does not use TLS"
@@ -66,7 +66,7 @@ def librdkafka_cause(
 
 
 def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
-    """Return the error for a broker that did not answer a request."""
+    """Return the error for a broker that did not respond to a request."""
     address = str(config.get("bootstrap.servers", "the given address"))
     if cause.kind is BrokerUnreachable:
         return unreachable(address, cause.why)
@@ -91,9 +91,9 @@ def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
 
 
 def unreachable(address: str, reason: str) -> BrokerUnreachable:
-    """Return the error for a broker that does not answer."""
+    """Return the error for a broker that does not respond."""
     return BrokerUnreachable(
-        f"no Kafka broker answers at {address}",
+        f"no Kafka broker responds at {address}",
         why=reason,
         fix="check --bootstrap-servers, or start a development broker: tailrace broker start",
     )

@@ -1,4 +1,4 @@
-"""Check repeatedly, at little cost, whether the brokers at an address answer."""
+"""Check repeatedly, at little cost, whether the brokers at an address respond."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class BrokerPing:
         self._admin = AdminClient(settings)
 
     def ask(self) -> KafkaError | None:
-        """Ask for the cluster's description; return None if a broker answers, or the error if none does.
+        """Ask for the cluster's description; return None if a broker responds, or the error if none does.
 
         An answer counts even if it denies the request. A refused login and a failed TLS handshake are errors of their
         own: such a broker is reachable.

@@ -47,7 +47,7 @@ def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key:
     """Send each value as a record; return how many the broker accepted.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
         TopicMissing: The topic does not exist.
         NotAuthorized: This user may not write to the topic.
         KafkaError: The broker did not accept all records.
@@ -122,7 +122,7 @@ def read_records(
         follow: Wait for new records forever. Without ``count`` and ``follow``, end at the current end of the topic.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
         TopicMissing: The topic does not exist.
         NotAuthorized: This user may not read the topic.
         KafkaError: The broker refused to send the records.

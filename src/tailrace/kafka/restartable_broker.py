@@ -51,7 +51,7 @@ class RestartableBroker:
                 return
 
     def freeze(self) -> None:
-        """Suspend it: it keeps its connections and answers nothing."""
+        """Suspend it: it keeps its connections and does not respond."""
         self._java().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -39,7 +39,7 @@ def partition_counts(config: ClientConfig, topics: Iterable[str]) -> dict[str, i
     """Return the number of partitions of each topic.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
         TopicMissing: A topic does not exist.
     """
     existing = _metadata(config)
@@ -157,7 +157,7 @@ def topic_facts(config: ClientConfig, topic: str) -> TopicFacts:
 
     Raises:
         TopicMissing: The topic does not exist.
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
     """
     with admin_client(config) as admin:
         # List all topics: a broker may create a missing topic that is requested by name.
@@ -179,7 +179,7 @@ def log_ends(config: ClientConfig, counts: Mapping[str, int]) -> Offsets:
     """Return the end offset of every partition: the offset of its next record.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
     """
     return _offsets(config, counts, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
@@ -191,7 +191,7 @@ def visible_ends(config: ClientConfig, counts: Mapping[str, int], *, committed: 
     open and aborted transactions are not visible.
 
     Raises:
-        BrokerUnreachable: No broker answered in time.
+        BrokerUnreachable: No broker responded in time.
     """
     ends, starts = log_ends(config, counts), _offsets(config, counts, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     reported: list[KafkaErrorCode] = []

@@ -58,7 +58,7 @@ class Bench:
         return unique
 
     def discard(self, topics: Iterable[str]) -> None:
-        """Delete topics. A broker that does not answer is reported elsewhere."""
+        """Delete topics. A broker that does not respond is reported elsewhere."""
         with suppress(KafkaError):
             delete_topics(self.client, topics)
 
@@ -77,7 +77,7 @@ def open_bench(bootstrap_servers: str | None, partitions: int, announce: Announc
     waits when one waits for the disk.
 
     Raises:
-        BrokerUnreachable: The named broker does not answer.
+        BrokerUnreachable: The named broker does not respond.
     """
     if bootstrap_servers is None:
         announce("Starting a temporary Kafka broker ...")

@@ -14,7 +14,7 @@ def run_checks(query: Query, earlier: Sequence[Finding] = ()) -> CheckReport:
 
     Args:
         query: The query.
-        earlier: Findings from collecting the facts, such as a broker that did not answer.
+        earlier: Findings from collecting the facts, such as a broker that did not respond.
     """
     findings = [*earlier, *(finding for each in checks.ALL for finding in each.check(query))]
     return CheckReport(

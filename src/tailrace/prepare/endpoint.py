@@ -78,7 +78,7 @@ class Endpoint:
         """Return the number of partitions of each topic; nothing if the brokers cannot be asked yet.
 
         Raises:
-            KafkaError: The broker does not answer, or has no such topic.
+            KafkaError: The broker does not respond, or has no such topic.
         """
         config = self.config
         if config is not None:
@@ -89,7 +89,7 @@ class Endpoint:
         """Return the partitions that a source with these options reads; None if that cannot be asked.
 
         Raises:
-            KafkaError: The broker does not answer, or has no such topic.
+            KafkaError: The broker does not respond, or has no such topic.
         """
         config = self.config
         if "assign" in self.options:

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
-from tailrace.errors import BrokerUnreachable, CheckpointError
+from tailrace.errors import CheckpointError, KafkaError
 from tailrace.plan.loss import Loss
 from tailrace.plan.slots import Capacity, Slots, count_slots
 from tailrace.plan.streams import StreamRead
@@ -36,7 +36,7 @@ def gather_facts(
         options: The options of the run.
         saved: The content of its checkpoint.
         reads: Its streaming sources.
-        reachable: Whether its brokers answer; if not, they are not waited for again.
+        reachable: Whether its brokers respond; if not, they are not waited for again.
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
     # Only a controlled source can share tasks.
@@ -88,7 +88,7 @@ def _losses(built: BuiltQuery, saved: Saved | None, reads: Sequence[StreamRead])
         return ()
     try:
         return engine.lost_records(built.frame, saved.location, saved.committed, saved.offsets)
-    except BrokerUnreachable:
+    except KafkaError:
         return ()  # the engine asks again before the first batch
 
 

@@ -45,7 +45,7 @@ class Findings:
 
     @property
     def unreachable(self) -> bool:
-        """Whether a broker did not answer, or refused the connection."""
+        """Whether a broker did not respond, or refused the connection."""
         return any(finding.code in _NO_CONNECTION for finding in self.errors)
 
 

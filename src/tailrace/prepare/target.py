@@ -56,11 +56,13 @@ class BuiltQuery:
             fail_on_data_loss: Whether it ends if records are gone; None to leave it to each source.
         """
         uncontrolled = engine.uncontrolled(self.frame)
-        if uncontrolled:
-            return replace(self, uncontrolled=uncontrolled)
-        frame = engine.control_sources(self.frame, bounded=bounded, tasks=tasks, fail_on_data_loss=fail_on_data_loss)
+        frame = self.frame
+        if fail_on_data_loss is not None:
+            frame = engine.with_data_loss(frame, fails=fail_on_data_loss)
+        if not uncontrolled:
+            frame = engine.control_sources(frame, bounded=bounded, tasks=tasks)
         writer = engine.writer_of(self.writer, frame) if self.writer is not None else None
-        return replace(self, frame=frame, writer=writer)
+        return replace(self, frame=frame, writer=writer, uncontrolled=uncontrolled)
 
 
 class Target(Protocol):

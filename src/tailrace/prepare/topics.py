@@ -60,7 +60,7 @@ def source_topics(endpoint: Endpoint) -> SourceTopics | None:
     """Ask the broker for the topics of a Kafka source; return None if it cannot be asked.
 
     Raises:
-        KafkaError: The broker does not answer, has no such topic, or does not let this user read it.
+        KafkaError: The broker does not respond, has no such topic, or does not let this user read it.
     """
     partitions = endpoint.source_partitions()
     if partitions is None:
@@ -72,7 +72,7 @@ def query_topics(reads: Iterable[StreamRead], spark: SparkSession) -> QueryTopic
     """Ask the brokers for the topics of every streaming source of a query.
 
     Raises:
-        KafkaError: A broker does not answer, has no such topic, or does not let this user read it.
+        KafkaError: A broker does not respond, has no such topic, or does not let this user read it.
     """
     endpoints = [kafka_endpoint(read, spark) for read in reads]
     return QueryTopics(tuple(source_topics(each) if each is not None else None for each in endpoints))

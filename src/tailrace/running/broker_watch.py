@@ -1,4 +1,4 @@
-"""A thread that logs when the brokers of a running query stop answering, and when they answer again.
+"""A thread that logs when the brokers of a running query stop responding, and when they respond again.
 
 Spark itself waits for a lost broker without a message.
 """
@@ -36,9 +36,9 @@ class BrokerWatch:
         self._ended = threading.Event()
         self._failures = 0
         self._logged: type[KafkaError] | None = None
-        """The kind of the problem that the log names; None while the brokers answer."""
+        """The kind of the problem that the log names; None while the brokers respond."""
         self._answered_at = time.monotonic()
-        """When a broker last answered; at first the query's start, which has just asked the same brokers."""
+        """When a broker last responded; at first the query's start, which has just asked the same brokers."""
         self._thread = threading.Thread(target=self._run, name=f"broker of {name}", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class BrokerWatch:
             if self._failures >= _FAILURES:
                 silent_s = now - self._answered_at
                 _log.warning(
-                    "query %r: a Kafka broker answers again at %s, after %.0f s",
+                    "query %r: the Kafka broker at %s responds again after %.0f s",
                     self._name,
                     self._address,
                     silent_s,
@@ -83,7 +83,7 @@ class BrokerWatch:
             return
         self._logged = type(problem)
         if isinstance(problem, BrokerUnreachable):
-            _log.warning("query %r: no Kafka broker answers at %s", self._name, self._address)
+            _log.warning("query %r: no Kafka broker responds at %s", self._name, self._address)
         else:  # for example, a refused login
             _log.warning("query %r: %s: %s", self._name, problem.what, problem.why)
 

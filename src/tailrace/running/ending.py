@@ -8,6 +8,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.engine import RunControl
 from tailrace.pipeline import Mode
 
+TASK_FAILED = "a task had failed"
+"""The reason if a retry did not read as far as the failed attempt: the batch is saved without some of its records."""
 _LOOK_EVERY_S = 0.02
 
 
@@ -47,10 +49,15 @@ class Ending:
                 return
             self.is_requested = True
             if self.has_ended():
-                self.repeats = self._unsaved("Spark stopped it, not Tailrace")
+                self.repeats = self._repeated("Spark stopped it, not Tailrace")
                 return
             self.repeats = "the stop was interrupted"
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
+
+    def settle(self) -> None:
+        """Note that Spark has stopped the query after all: if no batch ran at that moment, nothing is repeated."""
+        if self.repeats and self.control is not None and self.control.has_ended():
+            self.repeats = self._repeated(self.repeats)
 
     def _end(self, timeout_s: float) -> str:
         if self.control is None:
@@ -67,18 +74,24 @@ class Ending:
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
             time.sleep(_LOOK_EVERY_S)
-        if self.control.has_short_retries():
-            return "a task had failed, and what it had read was not read again"
-        return self._unsaved("its last batch could not be saved")
+        return self._repeated("its last batch could not be saved")
 
-    def _unsaved(self, reason: str) -> str:
-        """Return the reason why the next start repeats records, if the last batch of the ended query is not saved."""
-        return reason if self.control is not None and not self.control.is_saved() else ""
+    def _repeated(self, unsaved: str) -> str:
+        """Return why the next start repeats records of the ended query.
+
+        Args:
+            unsaved: The reason if its last batch is not saved.
+        """
+        if self.control is None:
+            return ""
+        if not self.control.is_saved():
+            return unsaved
+        return TASK_FAILED if self.control.has_short_retries() else ""
 
     def _cut_short(self) -> str:
         """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""
         if self._realtime:
-            return "Spark's own source reads its records, which cannot end a batch"
+            return "Spark's own Kafka source cannot end a batch early"
         return "its batch was not finished" if self._query.status["isTriggerActive"] else ""
 
     @property

@@ -1,6 +1,6 @@
 """Whether a running real-time query reads every partition.
 
-Spark reports nothing when a task gets no slot: its partition stays unread, batch after batch. That can begin long after
+Spark reports nothing when a task gets no slot: its partition stays unread in every batch. That can begin long after
 the start, when another job takes slots.
 """
 

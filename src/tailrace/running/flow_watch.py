@@ -84,12 +84,12 @@ class FlowWatch:
 
     @property
     def stalled(self) -> str:
-        """What waits for records that a broker does not send, as a sentence; empty if nothing does."""
+        """What waits for a broker, as a sentence; empty if nothing does."""
         return self._waits.for_broker
 
     @property
     def slow(self) -> str:
-        """What comes faster than the query takes it, as a sentence; empty if nothing does."""
+        """What waits for the query itself, as a sentence; empty if nothing does."""
         return self._waits.for_query
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class FlowWatch:
                     return
                 self._note_blind(failed)  # Spark may be ending, or a batch just ended
             except Exception:  # noqa: BLE001 - a watch must not end silently
-                _log.exception("query %r: its flow could not be checked", self._name)
+                _log.exception("query %r: its partitions could not be checked", self._name)
 
     def _note_blind(self, failed: Exception) -> None:
         """Warn once if the query has not been watched for a while."""
@@ -172,9 +172,9 @@ class FlowWatch:
 
     def _note_waits(self, waits: Waits, now: float) -> None:
         self._waits = waits
-        if waits.stalled:  # the broker watch logs brokers that do not answer at all
+        if waits.stalled:  # the broker watch logs brokers that do not respond at all
             self._log("stalled", waits.for_broker, now)
-        if waits.slow:
+        if waits.for_query:
             self._log("slow", waits.for_query, now)
 
     def _log(self, kind: str, what: str, now: float) -> None:
@@ -213,8 +213,9 @@ class FlowWatch:
         if starved.waiting:
             without = f"{counted(starved.waiting, 'task')} without a slot"
             why = f"{without}: another job took slots, or an executor is gone"
-            fix = "start it again with as many slots as tasks, or with fewer --tasks; starved='warn' only warns"
+            fix = "start it again with as many slots as tasks, or with fewer --tasks"
         else:
-            why = "they have records, and batch after batch has read none of them"
-            fix = "start it again; if it happens again, check the broker of those partitions; starved='warn' only warns"
+            why = "several batches in a row read none of their records"
+            fix = "start it again; if it happens again, check the broker of those partitions"
+        fix += "; or pass starved='warn' to keep running"
         return PartitionsStarved(f"query {self._name!r}: {starved.in_words}", why=why, fix=fix)

@@ -8,7 +8,7 @@ from tailrace.errors import KafkaError
 from tailrace.prepare.endpoint import Endpoint
 
 _SILENT_MS = 5000
-"""How long no broker has answered the engine if it is not worth asking one."""
+"""How long no broker has responded to the engine if it is not worth asking one."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Position:
         partition: The number of the partition.
         task: The number of the task that reads it; partitions with the same number share the task.
         offset: The offset of the next record that it reads.
-        lag: The number of records that it has not read yet; None if the broker could not be asked.
+        lag: How far the end of the partition is ahead of ``offset``; None if no broker responds.
         records: The number of records that it has read since the last checkpoint.
         bytes: Their size.
         last_record_ms: The timestamp of the last of them; None if there is none.
         waits_for: ``"records"`` if it waits for records; ``"downstream"`` if it works on records that it has read, or
             its sink does not take more; None if no task reads the partition, as between two batches.
-        waited_s: For how long; with ``"downstream"``, since it was given the last record, or for how long a Python
-            function has not answered.
+        waited_s: For how many seconds: since the task asked for records, since it passed on the last record, or since
+            the Python function was called.
     """
 
     source: int

@@ -66,7 +66,7 @@ class RunSummary:
     python: Mapping[str, FunctionCost] = field(default_factory=dict)
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
-    """Records of batches that are not saved: after the query has stopped, those that the next start processes again."""
+    """Records that are not saved: after the query has stopped, those that the next start processes again."""
     repeats: str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
@@ -146,7 +146,7 @@ class RunningQuery:
         self._flow.start()
 
     def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
-        """Start to log when the brokers stop answering and when they answer again."""
+        """Start to log when the brokers stop responding and when they respond again."""
         self._brokers = [
             BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
             for config in configs
@@ -168,7 +168,7 @@ class RunningQuery:
         self._topics.start()
 
     def positions(self) -> list[Position]:
-        """Return where it is in each partition of its topics, and how many records it has not read yet.
+        """Return where it is in each partition of its topics, and how far behind the end.
 
         Nothing in micro-batch, where Spark's progress has the offsets of each batch.
         """
@@ -189,12 +189,12 @@ class RunningQuery:
 
     @property
     def stalled(self) -> str:
-        """The partitions with records that their broker does not send, or whose broker does not answer; or empty."""
+        """The partitions with records that their broker does not send, or whose broker does not respond; or empty."""
         return self._flow.stalled if self._flow is not None else ""
 
     @property
     def slow(self) -> str:
-        """The partitions whose records come faster than the query's functions and its sink take them; or empty."""
+        """The partitions of which one record or Python call takes long, or whose backlog grows; or empty."""
         return self._flow.slow if self._flow is not None else ""
 
     def has_functions_loaded(self) -> bool:
@@ -248,7 +248,7 @@ class RunningQuery:
             The number of the batch that was saved, and how long no record was read.
 
         Raises:
-            CheckpointTimeout: It took longer; the query runs on.
+            CheckpointTimeout: It took longer; the query keeps running.
             TailraceError: The query failed or is being stopped, or its source cannot end a batch.
         """
         if self._saving is None:
@@ -308,6 +308,7 @@ class RunningQuery:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
             self.query.stop()
+            self._ending.settle()
         except (KeyboardInterrupt, SystemExit):  # a second signal
             self._stop_at_once()
             raise
@@ -332,6 +333,7 @@ class RunningQuery:
         """Stop without saving; a signal must not leave a query without a handle."""
         with contextlib.suppress(*_SPARK_FAILED):
             self.query.stop()
+            self._ending.settle()
         self._close()
 
     def _close(self) -> None:
@@ -472,7 +474,7 @@ class RunningQuery:
         try:
             self.stop()
         except Exception as failed:  # noqa: BLE001 - what the block raised must not be replaced
-            raised.add_note(f"while leaving query {self.name!r}: {failed}")
+            raised.add_note(f"while stopping query {self.name!r}: {failed}")
 
 
 def _first_line(failed: Exception) -> str:

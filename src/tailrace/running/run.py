@@ -1,6 +1,8 @@
 """Run a query until it ends or a signal stops it."""
 
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -45,9 +47,14 @@ def run_query(
         announce: Receives one line for each step that takes long or creates something.
         on_start: Called once the query runs.
     """
-    running = start_query(what, options, announce)
-    with stop_on_signals() as stop, running:
-        if on_start is not None:
-            on_start(running)
-        done = running.wait(stop=stop)
+    stop = threading.Event()
+    with ExitStack() as handled:
+        # A signal interrupts the start, and stops the query from the moment when it runs: none comes between the two.
+        running = start_query(
+            what, options, announce, on_confirmed=lambda: handled.enter_context(stop_on_signals(stop))
+        )
+        with running:
+            if on_start is not None:
+                on_start(running)
+            done = running.wait(stop=stop)
     return running.summary(), done

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
@@ -52,27 +52,47 @@ class Saving:
             CheckpointTimeout: It took longer.
             TailraceError: What ``require_running`` raises.
         """
-        require_running()
-        with self._lock:
-            joined, mine = self._current, Future[SavedCheckpoint]()
-            self._current = joined or mine
-        if joined is not None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            require_running()
+            with self._lock:
+                joined, mine = self._current, Future[SavedCheckpoint]()
+                self._current = joined or mine
+            if joined is None:
+                return self._lead(mine, deadline, timeout_s, require_running)
             try:
-                return joined.result(timeout_s)
+                return joined.result(max(0.0, deadline - time.monotonic()))
             except FutureTimeoutError as late:
                 raise self._late(timeout_s) from late
-        deadline = time.monotonic() + timeout_s
+            except CancelledError:
+                continue  # its caller was interrupted: this call takes its place
+
+    def _lead(
+        self, mine: Future[SavedCheckpoint], deadline: float, timeout_s: float, require_running: Callable[[], None]
+    ) -> SavedCheckpoint:
+        """Checkpoint the query for this call and for those that have joined it."""
         try:
             number = self._save(deadline, timeout_s, require_running)
         except BaseException as failed:
-            mine.set_exception(failed)
+            self._end_joining()
+            if isinstance(failed, Exception):
+                mine.set_exception(failed)
+            else:
+                mine.cancel()
             raise
-        finally:
-            with self._lock:
-                self._current = None  # a later request is about records that this checkpoint may not contain
-        saved = SavedCheckpoint(number, self._pause_ms(number, deadline, require_running))
-        mine.set_result(saved)
+        self._end_joining()
+        pause_ms = None
+        try:
+            pause_ms = self._pause_ms(number, deadline, require_running)
+        finally:  # also if Ctrl-C interrupts the wait for the pause: it is saved all the same
+            saved = SavedCheckpoint(number, pause_ms)
+            mine.set_result(saved)
         return saved
+
+    def _end_joining(self) -> None:
+        """Let a later request be one of its own: it is about records that this checkpoint may not contain."""
+        with self._lock:
+            self._current = None
 
     def _save(self, deadline: float, timeout_s: float, require_running: Callable[[], None]) -> int | None:
         """Return the number of the batch that was saved."""
@@ -117,5 +137,5 @@ class Saving:
         return CheckpointTimeout(
             f"query {self._name!r} was not checkpointed within {timeout_s:g} s",
             why="the records that were read are not processed yet, or the checkpoint cannot be written",
-            fix="call checkpoint(timeout_s=...) with more time; the query runs on",
+            fix="call checkpoint(timeout_s=...) with more time; the query keeps running",
         )

@@ -88,9 +88,13 @@ def _is_calling_spark(frame: FrameType | None) -> bool:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
-    stop, interrupt = threading.Event(), _Interrupt(KeyboardInterrupt)
+def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something.
+
+    Args:
+        stop: The event; a new one by default.
+    """
+    stop, interrupt = stop or threading.Event(), _Interrupt(KeyboardInterrupt)
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

@@ -1,5 +1,6 @@
 """Start a prepared query and confirm that it runs. The only caller of ``DataStreamWriter.start``."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from pyspark.errors import PySparkException
@@ -49,6 +50,7 @@ def start_query(
     announce: Announce | None = None,
     *,
     private: bool = False,
+    on_confirmed: Callable[[], object] = lambda: None,
 ) -> RunningQuery:
     """Check a query and start it.
 
@@ -57,6 +59,7 @@ def start_query(
         options: The options of the run.
         announce: Receives one line for each step that takes long or creates something.
         private: Whether the topics belong to a test; see `PipelineTarget`.
+        on_confirmed: Called when the query runs; what is raised until this call returns stops the query.
     """
     target = target_of(what, options, private=private)
     if isinstance(what, DataFrame):
@@ -66,10 +69,10 @@ def start_query(
         )
     with prepare(target, options, dry_run=False, announce=announce) as prepared:
         prepared.require_ok()
-        return _start(prepared)
+        return _start(prepared, on_confirmed)
 
 
-def _start(prepared: Prepared) -> RunningQuery:
+def _start(prepared: Prepared, on_confirmed: Callable[[], object]) -> RunningQuery:
     """Hand the query to Spark and see that it runs."""
     options, query = prepared.options, prepared.query
     outputs = _output_topics(prepared)
@@ -92,6 +95,7 @@ def _start(prepared: Prepared) -> RunningQuery:
             spare = query.capacity.free - query.slots.required if query.slots is not None else 0
             running.follow_partitions([each for each in endpoints if each is not None], max(0, spare))
         running.follow_brokers(broker_configs(query.reads, query.sink))
+        on_confirmed()
         unconfirmed.pop_all()
     return running
 

@@ -22,10 +22,10 @@ _FAILED = (PySparkException, Py4JError, OSError)
 _log = logging.getLogger("tailrace")
 
 ADOPTED = (
-    "its checkpoint has had no topic ids: if a topic was deleted and created again before this start, that cannot be "
-    "recognized, and records may be missing"
+    "the checkpoint had no topic ids, so Tailrace cannot tell whether a topic was deleted and created again before "
+    "this start; if one was, records may be missing"
 )
-NO_IDS = "the broker reports no topic ids: a topic that is deleted and created again cannot be recognized"
+NO_IDS = "the broker has no topic ids, so Tailrace cannot tell whether a topic is deleted and created again"
 
 
 class TopicWatch:
@@ -70,7 +70,7 @@ class TopicWatch:
                 self.look()
             except _FAILED as failed:
                 if has_jvm_ended(failed):
-                    return  # otherwise a broker does not answer; the next look may succeed
+                    return  # otherwise a broker does not respond; the next look may succeed
             except Exception:  # noqa: BLE001 - a watch must not end silently
                 _log.exception("query %r: its topics could not be watched", self._name)
 
@@ -91,11 +91,13 @@ def sentence_of(notice: Mapping[str, Any]) -> str:
     if notice["kind"] in ("adopted", "no-ids"):
         return ADOPTED if notice["kind"] == "adopted" else NO_IDS
     if notice["kind"] == "recreated-idle":
-        then = "continue at the beginning of the new topic" if notice["accepted"] else "end"
-        return f"topic {notice['topic']!r} was deleted and created again; the query will {then} with its next batch"
+        then = "continue at the beginning of the new topic" if notice["accepted"] else "fail"
+        return (
+            f"topic {notice['topic']!r} was deleted and created again; the query will {then} when its next batch starts"
+        )
     condition = RECORDS_LOST[notice["kind"]]
     message = condition.message(topic=notice["topic"], offsets=notice["offsets"])
-    return f"{message.what}; the query continues {condition.defaults['continues']} ({message.why})"
+    return f"{message.what}; continuing {condition.defaults['continues']} ({message.why})"
 
 
 def note_recreated(name: str, outputs: OutputTopics) -> None:

@@ -9,9 +9,9 @@ from tailrace.engine import ReaderPosition
 STALLED_S = 2.5
 """How long records may lie at the broker while their reader waits for records."""
 SILENT_S = 3.0
-"""How long no broker may answer; the engine asks twice a second."""
+"""How long no broker may respond; the engine asks twice a second."""
 SLOW_S = 3.0
-"""How long the query may work on a record, or fall behind, before it is called slow."""
+"""How long one record or Python call may take, or a backlog grow, before the query is called slow."""
 LOOKS = 3
 """How many checks in a row must agree: on a busy machine one check may be late, or get old figures."""
 _LATE_MS = 1000
@@ -32,9 +32,11 @@ class Waits:
     """The partitions that wait, by name; the name of the topic if all of its partitions do."""
 
     silent: tuple[str, ...] = ()
-    """Their brokers do not answer."""
+    """Their brokers do not respond."""
     stalled: tuple[str, ...] = ()
     """They have records, and the broker does not send them."""
+    held: tuple[str, ...] = ()
+    """The query works on one of their records, or a Python function on one call."""
     slow: tuple[str, ...] = ()
     """They have records, and the query does not take them as fast as they come."""
 
@@ -42,13 +44,15 @@ class Waits:
     def for_broker(self) -> str:
         """What waits for a broker, as a sentence; empty if nothing does."""
         if self.silent:
-            return f"{', '.join(self.silent)}: no broker answers"
+            return f"{', '.join(self.silent)}: no broker responds"
         return f"{', '.join(self.stalled)}: the broker does not send the records" if self.stalled else ""
 
     @property
     def for_query(self) -> str:
         """What waits for the query itself, as a sentence; empty if nothing does."""
-        return f"{', '.join(self.slow)}: the query is slower than its input" if self.slow else ""
+        held = f"{', '.join(self.held)}: one record or Python call has taken longer than {SLOW_S:g} s"
+        slow = f"{', '.join(self.slow)}: the query is slower than its input"
+        return "; ".join([*([held] if self.held else []), *([slow] if self.slow else [])])
 
 
 @dataclass
@@ -98,12 +102,12 @@ class WaitHistory:
         here = {Place(each.source, each.name): each for each in readers}
         silent = [place for place, each in self._follow(_has_no_answer, here, now) if each.is_unanswered]
         stalled = [place for place, each in self._follow(_waits_for_broker, here, now) if each.lasts(now, STALLED_S)]
-        held = [place for place, each in self._follow(_is_held, here, now) if each.is_held]
+        held = {place for place, each in self._follow(_is_held, here, now) if each.is_held}
         behind = self._follow(_is_behind, here, now)
-        late = [place for place, each in behind if each.lasts(now, SLOW_S) and each.falls_behind]
+        slow = {place for place, each in behind if each.lasts(now, SLOW_S) and each.falls_behind}
         if silent:  # the sink may wait for the same brokers
             return Waits(silent=_names(silent, here))
-        return Waits(stalled=_names(stalled, here), slow=_names({*held, *late}, here))
+        return Waits(stalled=_names(stalled, here), held=_names(held, here), slow=_names(slow - held, here))
 
     def _follow(
         self, test: _Test, here: Mapping[Place, ReaderPosition], now: float

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tailrace.frames.names import Header
+
 
 @dataclass(frozen=True)
 class Lineage:
@@ -39,7 +41,7 @@ class OutputRecord:
     def lineage(self) -> Lineage:
         """Its origin."""
         topic, partition, offset, moment = (
-            self.header(f"tailrace.{name}") for name in ("topic", "partition", "offset", "event_time")
+            self.header(name) for name in (Header.TOPIC, Header.PARTITION, Header.OFFSET, Header.EVENT_TIME)
         )
         return Lineage(
             topic.decode() if topic is not None else None,

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.options import RunOptions
+from tailrace.running.ending import TASK_FAILED
 from tailrace.running.query import RunSummary
 
 Capture = pytest.CaptureFixture[str]
@@ -39,8 +41,11 @@ class FakeRun:
     findings: tuple[Finding, ...] = ()
     why_microbatch: tuple[Finding, ...] = ()
 
-    def start(self, pipeline: Pipeline, options: RunOptions, _announce: object) -> "FakeRun":
+    def start(
+        self, pipeline: Pipeline, options: RunOptions, _announce: object, *, on_confirmed: Callable[[], object]
+    ) -> "FakeRun":
         self.options = options
+        on_confirmed()
         return self
 
     @property
@@ -109,7 +114,7 @@ def test_a_run_until_ctrl_c_prints_start_and_summary(capsys: Capture, monkeypatc
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
-        "fraud: in -> out, in real time: every record at once",
+        "fraud: in -> out, in real time: each record as it arrives",
         "progress is saved every 5m in /checkpoints/fraud",
         "Ctrl-C stops it.",
         "stopped after 12.5 s: 3 checkpoints with 4,711 records; the next start repeats nothing",
@@ -122,11 +127,11 @@ LATE = "its batch did not end within 10 s"
 @pytest.mark.parametrize(
     ("mode", "uncommitted", "last"),
     [
-        ("realtime", 20, "the next start processes 20 records since the last checkpoint again"),
-        ("realtime", 1, "the next start processes 1 record since the last checkpoint again"),
+        ("realtime", 20, "the next start repeats 20 records read since the last checkpoint"),
+        ("realtime", 1, "the next start repeats 1 record read since the last checkpoint"),
         ("realtime", 0, "no record was read since the last checkpoint"),
-        ("microbatch", 0, "the next start processes that batch again"),
-        ("microbatch", 20, "the next start processes that batch of 20 records again"),
+        ("microbatch", 0, "the next start repeats the unfinished batch"),
+        ("microbatch", 20, "the next start repeats the unfinished batch of 20 records"),
     ],
 )
 def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
@@ -139,6 +144,20 @@ def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
     ]
 
 
+@pytest.mark.parametrize(
+    ("uncommitted", "last"),
+    [
+        (0, "a task had failed: the next start may repeat some of its records"),
+        (1200, "a task had failed: the next start may repeat 1,200 of its records"),
+    ],
+)
+def test_a_retry_that_did_not_read_as_far_is_not_taken_for_an_unsaved_batch(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, uncommitted: int, last: str
+) -> None:
+    run_fake(monkeypatch, FakeRun(uncommitted=uncommitted, repeats=TASK_FAILED))
+    assert capsys.readouterr().err.splitlines()[-2:] == ["stopped after 12.5 s: 3 checkpoints with 4,711 records", last]
+
+
 def test_a_second_signal_says_what_is_repeated(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     class Impatient(FakeRun):
         def __exit__(self, *_: object) -> None:
@@ -149,7 +168,7 @@ def test_a_second_signal_says_what_is_repeated(capsys: Capture, monkeypatch: pyt
     lines = capsys.readouterr().err.replace("interrupted\n", "").splitlines()
     assert lines[-2:] == [
         "stopped after 12.5 s: 3 checkpoints with 4,711 records",
-        "the stop was cut short: the next start processes 20 records since the last checkpoint again",
+        "the stop was cut short: the next start repeats 20 records read since the last checkpoint",
     ]
 
 
@@ -183,7 +202,7 @@ def test_a_run_once_that_was_stopped_early_is_not_done(capsys: Capture, monkeypa
     assert options.interval_ms == 30_000
     shown = capsys.readouterr().err
     assert "stopped after 12.5 s" in shown
-    assert "1 record since the last checkpoint" in shown
+    assert "1 record read since the last checkpoint" in shown
 
 
 def test_one_checkpoint_and_one_record_are_singular(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +295,7 @@ def test_auto_prints_why_it_chose_micro_batch(capsys: Capture, monkeypatch: pyte
 class LoggingRun(FakeRun):
     def wait(self, *, stop: threading.Event) -> bool:
         log = logging.getLogger("tailrace")
-        log.warning("query %r: no Kafka broker answers at %s", "fraud", "here:9092")
+        log.warning("query %r: no Kafka broker responds at %s", "fraud", "here:9092")
         log.debug("details")
         return True
 
@@ -288,6 +307,6 @@ def test_events_of_a_running_query_are_printed_once(
     monkeypatch.setattr("tailrace.cli.output._verbose", False)
     run_fake(monkeypatch, LoggingRun(), *arguments)
     shown = capsys.readouterr().err
-    assert shown.count("warning: query 'fraud': no Kafka broker answers at here:9092\n") == 1
+    assert shown.count("warning: query 'fraud': no Kafka broker responds at here:9092\n") == 1
     assert shown.count("debug: details\n") == more
     assert logging.getLogger("tailrace").handlers == []

@@ -98,7 +98,7 @@ TOPIC = (
 DATA_LOSS = f"[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost.\n{JAVA_FRAMES}"
 RECREATED = (
     f"{JAVA_FRAMES}Caused by: org.apache.spark.sql.kafka010.tailrace.RecordsLostException: "
-    f"TAILRACE_RECORDS_LOST recreated in payments: 0: 4000, 1: 3980.\n{JAVA_FRAMES}"
+    f"TAILRACE_RECORDS_LOST recreated in payments: 4000 in partition 0, 3980 in partition 1.\n{JAVA_FRAMES}"
 )
 DELETED = "RecordsLostException: TAILRACE_RECORDS_LOST deleted in pay.ments-0: 5 to 99."
 OFFSET_GONE = (
@@ -520,7 +520,11 @@ def test_a_result_that_the_broker_refused_is_reported_with_the_topic_and_its_set
 @pytest.mark.parametrize(
     ("text", "what", "why"),
     [
-        (RECREATED, "query 'fraud': topic 'payments' was deleted and created again", "0: 4000, 1: 3980"),
+        (
+            RECREATED,
+            "query 'fraud': topic 'payments' was deleted and created again",
+            "4000 in partition 0, 3980 in partition 1",
+        ),
         (DELETED, "query 'fraud': pay.ments-0 has deleted records that the query had not read", "5 to 99"),
         (OFFSET_GONE, "payments-0 no longer has records that query 'fraud' has not read", "retention"),
     ],

@@ -180,7 +180,7 @@ def test_a_broker_that_stops_is_an_error(topic: Topic, monkeypatch: pytest.Monke
     def gone(*_: object) -> dict[str, int]:
         asked.append(1)
         if len(asked) > 1:
-            raise BrokerUnreachable("no Kafka broker answers")
+            raise BrokerUnreachable("no Kafka broker responds")
         return {"payments": 1}
 
     monkeypatch.setattr(records, "partition_counts", gone)

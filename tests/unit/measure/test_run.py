@@ -72,7 +72,7 @@ class Scene:
 
     def _delete_topics(self, _client: Any, names: Iterable[str]) -> None:
         self.deleted = set(names)
-        raise BrokerUnreachable("no broker answers at b:1")  # which is not what the run is about
+        raise BrokerUnreachable("no broker responds at b:1")  # which is not what the run is about
 
     def _measure(self, plans: Any, _client: Any, topics: tuple[str, str], engine: Any, _show: Any, **more: Any) -> Any:
         self.engine, self.asked, self.plans = engine, {"topics": topics, **more}, plans
@@ -302,7 +302,7 @@ def test_users_broker_is_asked_first_and_the_folder_is_removed(monkeypatch: pyte
 
 def test_users_unreachable_broker_is_reported_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_client: Any) -> None:
-        raise BrokerUnreachable("no broker answers at kafka:9092")
+        raise BrokerUnreachable("no broker responds at kafka:9092")
 
     monkeypatch.setattr(module, "list_topics", refuse)
     with pytest.raises(BrokerUnreachable), open_bench("kafka:9092", 2, lambda _: None):

@@ -14,7 +14,7 @@ from tailrace.running.broker_watch import BrokerWatch, broker_configs
 from ..conftest import WaitUntil
 
 OK = None
-SILENT = BrokerUnreachable("no Kafka broker answers at here:9092")
+SILENT = BrokerUnreachable("no Kafka broker responds at here:9092")
 REFUSED = AuthenticationFailed("the broker refuses the login of user 'ann'", why="Authentication failed")
 NO_TLS = TlsFailed("client and broker cannot agree on TLS", why="the certificate has expired")
 
@@ -42,8 +42,8 @@ def lines(caplog: pytest.LogCaptureFixture, results: Sequence[KafkaError | None]
     return [record.getMessage() for record in caplog.records]
 
 
-GONE = "query 'fraud': no Kafka broker answers at here:9092"
-BACK = "query 'fraud': a Kafka broker answers again at here:9092, after {} s"
+GONE = "query 'fraud': no Kafka broker responds at here:9092"
+BACK = "query 'fraud': the Kafka broker at here:9092 responds again after {} s"
 
 
 LOGIN = "query 'fraud': the broker refuses the login of user 'ann': Authentication failed"

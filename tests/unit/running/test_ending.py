@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.pipeline import Mode
 from tailrace.running import ending
-from tailrace.running.ending import Ending
+from tailrace.running.ending import TASK_FAILED, Ending
 
 from .fakes import FakeClock, FakeControl, FakeQuery
 
@@ -103,13 +103,30 @@ def test_records_that_a_retry_has_not_read_are_repeated(clock: FakeClock) -> Non
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert "a task had failed" in stopped.repeats
+    assert stopped.repeats == TASK_FAILED
+
+
+def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.ended = control.short_retries = True
+    done = ending_of(query, control)
+    done.end(None)
+    assert done.repeats == TASK_FAILED
+
+
+def test_a_batch_that_could_not_be_saved_is_repeated_as_a_whole_whatever_a_retry_has_read(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    control.saved, control.short_retries = False, True
+    clock.at[1] = end_at_once(control)
+    stopped = ending_of(query, control)
+    stopped.end(None)
+    assert stopped.repeats == "its last batch could not be saved"
 
 
 @pytest.mark.parametrize(
     ("mode", "batch_runs", "reason"),
     [
-        (Mode.REALTIME, False, "Spark's own source"),
+        (Mode.REALTIME, False, "Spark's own Kafka source"),
         (Mode.MICROBATCH, True, "its batch was not finished"),
         (Mode.MICROBATCH, False, ""),
     ],
@@ -152,6 +169,26 @@ def test_a_last_batch_that_could_not_be_saved_is_repeated(clock: FakeClock) -> N
     stopped = ending_of(query, control)
     stopped.end(None)
     assert stopped.repeats == "its last batch could not be saved"
+
+
+@pytest.mark.parametrize(
+    ("ended", "saved", "repeats"),
+    [
+        (True, True, ""),
+        (True, False, "its batch did not end within 1 s"),
+        (False, True, "its batch did not end within 1 s"),
+    ],
+)
+def test_a_query_that_spark_stops_between_two_batches_repeats_nothing(
+    clock: FakeClock, ended: bool, saved: bool, repeats: str
+) -> None:
+    """For example while it asks a silent broker for the ends of its topics."""
+    query, control = FakeQuery(), FakeControl()
+    late = ending_of(query, control, Mode.MICROBATCH)
+    late.end(1)
+    control.ended, control.saved = ended, saved
+    late.settle()
+    assert late.repeats == repeats
 
 
 def test_the_first_stop_counts(clock: FakeClock) -> None:

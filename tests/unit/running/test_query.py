@@ -106,9 +106,21 @@ def test_a_stop_that_takes_too_long_says_that_records_are_repeated() -> None:
     assert not checkpoint.held
 
 
+def test_a_query_that_spark_stops_between_two_batches_repeats_nothing() -> None:
+    class Asking(FakeControl):
+        """A control whose query asks a silent broker for offsets until Spark interrupts it."""
+
+        def has_ended(self) -> bool:
+            return not query.isActive
+
+    query = FakeQuery(5)
+    assert run(query, mode=Mode.MICROBATCH, control=Asking()).stop(timeout_s=0.01).repeats == ""
+    assert query.did == ["stop"]
+
+
 def test_without_control_a_stop_says_that_records_are_repeated() -> None:
     query = FakeQuery(5)
-    assert without_control(query).stop().repeats.startswith("Spark's own source")
+    assert without_control(query).stop().repeats.startswith("Spark's own Kafka source")
     assert query.did == ["stop"]
 
 

@@ -1,7 +1,7 @@
 """A checkpoint on request, without Spark."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_takes_too_long_is_an_error_and_the_next_may_succeed(c
     slow = saving_of(control, mode)
     with pytest.raises(CheckpointTimeout, match=r"'fraud' was not checkpointed within 2\.5 s") as late:
         slow.checkpoint(2.5, Running().require)
-    assert "runs on" in late.value.fix
+    assert "keeps running" in late.value.fix
     assert 2.5 <= clock.now < 2.6
     control.committed = {7}
     assert slow.checkpoint(2.5, Running().require).number == 7
@@ -166,3 +166,55 @@ def test_a_call_that_joined_fails_with_the_first(clock: FakeClock) -> None:
             with pytest.raises(QueryFailed, match="'fraud' failed"):
                 call.result(20)
     assert shared._current is None
+
+
+class InterruptedControl(BlockedControl):
+    """A control whose first question of a kind is interrupted by Ctrl-C."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self.committed = {7}
+        self._at = at
+
+    def _interrupt(self, question: str) -> None:
+        if self._at == question:
+            self._at = ""
+            raise KeyboardInterrupt
+
+    def is_committed(self, batch: int) -> bool:
+        committed = super().is_committed(batch)
+        self._interrupt("committed")
+        return committed
+
+    def pause_ms(self, batch: int) -> float | None:
+        self._interrupt("pause")
+        return super().pause_ms(batch)
+
+
+@pytest.mark.parametrize(
+    ("at", "got", "requests"), [("pause", SavedCheckpoint(7, None), 1), ("committed", SavedCheckpoint(7, 80.0), 2)]
+)
+def test_ctrl_c_in_one_call_leaves_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, at: str, got: SavedCheckpoint, requests: int
+) -> None:
+    """What is saved is returned; otherwise another call takes the place of the interrupted one."""
+    has_joined = threading.Event()
+
+    class Noted(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            has_joined.set()
+            return super().result(timeout)
+
+    monkeypatch.setattr(saving, "Future", Noted)
+    control, query = InterruptedControl(at), Running()
+    shared = saving_of(control)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(shared.checkpoint, 60, query.require)
+        assert control.asked.wait(20)
+        joining = threads.submit(shared.checkpoint, 60, query.require)
+        assert has_joined.wait(20)
+        control.done.set()
+        with pytest.raises(KeyboardInterrupt):
+            first.result(20)
+        assert joining.result(20) == got
+    assert control.did == ["end batch"] * requests

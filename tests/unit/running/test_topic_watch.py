@@ -10,11 +10,14 @@ from tailrace.running.topic_watch import ADOPTED, NO_IDS, TopicWatch
 from ..conftest import WaitUntil
 from .fakes import FakeControl
 
-RECREATED = {"topic": "payments", "offsets": "0: 10", "accepted": True}
+RECREATED = {"topic": "payments", "offsets": "10 in partition 0", "accepted": True}
 AGAIN = "topic 'payments' was deleted and created again"
-READ_UNTIL = "the query had read the old topic up to these offsets, by partition: 0: 10; its later records are lost"
+READ_UNTIL = "the old topic was read to offset 10 in partition 0; later records are lost if there were any"
 SHORTER = "payments-0 ends before the query's position"
-POSITION_AND_END = "position and end of the partition are 9, 4: its brokers have lost records"
+POSITION_AND_END = (
+    "the query's position and the partition's end are 9 and 4: the brokers lost records, or the topic was recreated "
+    "before Tailrace recorded its id"
+)
 
 
 class FakeOutputs:
@@ -45,19 +48,19 @@ def watch(control: FakeControl, outputs: FakeOutputs | None = None) -> TopicWatc
         ({"kind": "no-ids"}, NO_IDS),
         (
             {"kind": "recreated", **RECREATED},
-            f"{AGAIN}; the query continues at the beginning of the new topic ({READ_UNTIL})",
+            f"{AGAIN}; continuing at the beginning of the new topic ({READ_UNTIL})",
         ),
         (
             {"kind": "recreated-idle", **RECREATED},
-            f"{AGAIN}; the query will continue at the beginning of the new topic with its next batch",
+            f"{AGAIN}; the query will continue at the beginning of the new topic when its next batch starts",
         ),
         (
             {"kind": "recreated-idle", **RECREATED, "accepted": False},
-            f"{AGAIN}; the query will end with its next batch",
+            f"{AGAIN}; the query will fail when its next batch starts",
         ),
         (
-            {"kind": "shorter", "topic": "payments-0", "offsets": "9, 4", "accepted": True},
-            f"{SHORTER}; the query continues at the end of the partition ({POSITION_AND_END})",
+            {"kind": "shorter", "topic": "payments-0", "offsets": "9 and 4", "accepted": True},
+            f"{SHORTER}; continuing at the end of the partition, without the records before it ({POSITION_AND_END})",
         ),
     ],
 )

@@ -48,12 +48,12 @@ def test_topics_of_the_same_name_on_two_clusters_are_told_apart() -> None:
     assert seen(looks)[-1] == Waits(stalled=("in",))
 
 
-def test_brokers_that_do_not_answer() -> None:
+def test_brokers_that_do_not_respond() -> None:
     looks = [[at("in-0", unanswered_ms=1000 * second), at("in-1", unanswered_ms=1000 * second)] for second in range(6)]
     waits = seen(looks)
     assert first(waits) == 3
     assert waits[-1] == Waits(silent=("in",))
-    assert waits[-1].for_broker == "in: no broker answers"
+    assert waits[-1].for_broker == "in: no broker responds"
 
 
 def test_a_question_that_is_answered_late_is_no_silence_if_records_come() -> None:
@@ -69,8 +69,8 @@ def test_old_ends_accuse_no_broker_of_keeping_records() -> None:
 def test_a_query_that_does_not_take_the_next_record() -> None:
     waits = seen([[working(waited_ms=300 + 1000 * second)] for second in range(6)])
     assert first(waits) == LOOKS
-    assert waits[-1] == Waits(slow=("in",))
-    assert waits[-1].for_query == "in: the query is slower than its input"
+    assert waits[-1] == Waits(held=("in",))
+    assert waits[-1].for_query == "in: one record or Python call has taken longer than 3 s"
 
 
 def test_a_machine_that_slept_makes_nobody_slow() -> None:
@@ -83,6 +83,22 @@ def test_a_query_that_falls_behind() -> None:
     waits = seen([[working(10 * second, end=100 * second + 5)] for second in range(8)])
     assert first(waits) == 3
     assert waits[-1] == Waits(slow=("in",))
+    assert waits[-1].for_query == "in: the query is slower than its input"
+
+
+def test_a_record_that_takes_long_is_named_as_the_reason_for_a_backlog() -> None:
+    looks = [
+        [
+            working(waited_ms=1000 * second, end=100 * second),
+            working(10 * second, end=100 * second + 5, partition=1),
+        ]
+        for second in range(8)
+    ]
+    waits = seen(looks)
+    assert waits[-1] == Waits(held=("in-0",), slow=("in-1",))
+    assert waits[-1].for_query == (
+        "in-0: one record or Python call has taken longer than 3 s; in-1: the query is slower than its input"
+    )
 
 
 def test_a_backlog_that_shrinks_is_not_slow() -> None:
@@ -106,5 +122,5 @@ def test_partitions_that_no_task_reads_wait_for_nobody() -> None:
     assert set(seen(looks)) == {QUIET}
 
 
-def working(offset: int = 5, **more: Any) -> ReaderPosition:
-    return at("in-0", offset, **({"waits_for": "downstream", "end": 9} | more))
+def working(offset: int = 5, *, partition: int = 0, **more: Any) -> ReaderPosition:
+    return at(f"in-{partition}", offset, **({"waits_for": "downstream", "end": 9} | more))

@@ -1,6 +1,8 @@
 """All lanes by name.
 
-To add one: a class with the members of :class:`~tailrace.measure.lane.Lane`, or a row in the table of ``spark.py``.
+To add one: a row in the table of ``spark.py``; or for another engine its program and lock files in
+``programs/<engine>/``, a class with the members of :class:`~tailrace.measure.lane.Lane` and an instance of it in
+``ENGINE_LANES`` of ``engines.py``.
 """
 
 from collections.abc import Iterable, Mapping

@@ -71,7 +71,7 @@ _FLINK_TUNING: Mapping[str, str] = {
     "execution.checkpointing.interval": CHECKPOINT_INTERVAL,
     "pipeline.object-reuse": "true",
 }
-"""Flink's documentation on latency: send each record at once, and do not copy it between operators."""
+"""Flink's documentation on latency: send each record immediately, and do not copy it between operators."""
 _FLINK_KAFKA = {"sink.delivery-guarantee": "at-least-once", "scan.startup.mode": "earliest-offset"}
 
 

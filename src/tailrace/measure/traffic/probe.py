@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from numpy.typing import NDArray
 
 from tailrace.errors import MeasurementFailed
+from tailrace.frames.names import Header
 from tailrace.kafka.topics import ClientConfig, partition_counts
 from tailrace.measure.latency import percentile_ms
 from tailrace.measure.schedule import Clock
@@ -302,9 +303,9 @@ def _by_fields(number: str, sent_ns: str) -> Identify:
 def _by_lineage(message: Message) -> tuple[int, int]:
     """Return the place of the source record, and its event time until the audit knows the intended send time."""
     headers = dict(message.headers() or ())
-    partition, offset = headers.get("tailrace.partition"), headers.get("tailrace.offset")
+    partition, offset = headers.get(Header.PARTITION), headers.get(Header.OFFSET)
     if partition is not None and offset is not None:
-        return origin_number(int(partition), int(offset)), int(headers.get("tailrace.event_time") or 0) * 1_000_000
+        return origin_number(int(partition), int(offset)), int(headers.get(Header.EVENT_TIME) or 0) * 1_000_000
     if SENT_HEADER in headers:  # a record of the load itself, if there is no engine
         return origin_number(message.partition() or 0, message.offset() or 0), int(headers[SENT_HEADER] or 0)
     return -1, 0

@@ -3,7 +3,8 @@
 Problem:
     Tailrace ends a real-time batch early to stop exactly, to end a bounded run and to checkpoint on request. That needs
     versions of Spark and its Kafka connector that this release knows. With other versions Spark's own source reads the
-    topics: a stop discards the work since the last checkpoint, and the next start processes those records again.
+    topics: a stop discards the work since the last checkpoint, in micro-batch that of the running batch, and the next
+    start processes those records again.
 
 Do this instead:
     Use the versions that ``tailrace doctor`` shows. A bounded run can also use micro-batch.
@@ -21,9 +22,9 @@ _FIX = "use the versions that tailrace doctor shows"
 def check(query: Query) -> Iterator[Finding]:
     """Refuse a bounded run, and warn about stops, if the source is Spark's own."""
     reads_kafka = any("kafka" in read.format.lower() for read in query.reads)
-    if not query.realtime or not query.uncontrolled or not reads_kafka:
+    if not query.uncontrolled or not reads_kafka:
         return
-    if query.bounded:
+    if query.realtime and query.bounded:
         yield error(
             CODE,
             "a run with once cannot end in real time",
@@ -33,7 +34,7 @@ def check(query: Query) -> Iterator[Finding]:
     else:
         yield warning(
             CODE,
-            "a stop repeats the records since the last checkpoint",
+            "a stop repeats " + ("the records since the last checkpoint" if query.realtime else "the running batch"),
             why=query.uncontrolled,
             fix=_FIX,
         )

@@ -1,8 +1,8 @@
-"""A broker does not answer Spark's Kafka client, or refuses it.
+"""A broker does not respond to Spark's Kafka client, or refuses it.
 
 Problem:
-    The broker's ``advertised.listeners`` name a host that this machine does not know. The broker answers at its own
-    address, and sends every client on to one that does not answer.
+    The broker's ``advertised.listeners`` name a host that this machine does not know. The broker responds at its own
+    address, and sends every client on to one that does not respond.
 
 Do this instead:
     Advertise listeners that every machine of the cluster can reach.

@@ -2,11 +2,12 @@
 
 Problem:
     A topic was deleted and created again since the last run. The offsets in the checkpoint mean nothing in the new
-    topic, and a query that continues from them skips its first records. Or the topic has deleted unread records.
+    topic, and a query that continues from them skips its first records. Or the topic has deleted unread records. Or a
+    partition ends before the query's position.
 
 Do this instead:
-    Start the query with ``on_data_loss="warn"``: it reads the new topic from its beginning, or continues with the first
-    record that is left.
+    Start the query with ``on_data_loss="warn"``: it reads the new topic from its beginning, continues with the first
+    record that is left, or continues at the end of the partition, without the records before it.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ Problem:
     ``.outputMode("append")`` on an aggregate: a result would be final only when its window has closed.
 
 Do this instead:
-    Use ``.outputMode("update")``: real time writes each changed result at once. A ``tr.Pipeline`` is always in update
+    Use ``.outputMode("update")``: real time writes each result as it changes. A ``tr.Pipeline`` is always in update
     mode.
 """
 

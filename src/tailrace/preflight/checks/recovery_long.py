@@ -1,8 +1,8 @@
 """A crash repeats many records.
 
 Problem:
-    ``--checkpoint-every 1h`` when results must not be repeated: after a crash the query processes everything
-    since the last checkpoint again.
+    ``--checkpoint-every 1h`` when results must not be repeated: after a crash the query repeats everything
+    since the last checkpoint.
 
 Do this instead:
     Use an interval as short as the pause at a checkpoint allows. Results carry the coordinates of their records, so a

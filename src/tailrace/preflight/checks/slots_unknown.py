@@ -23,5 +23,5 @@ def check(query: Query) -> Iterator[Finding]:
             CODE,
             "the tasks of this query could not be counted",
             why="the broker did not report how many partitions its topics have",
-            fix="name the topics, and check that the broker answers; each partition and each shuffle task needs a slot",
+            fix="name the topics, and check that the broker responds: each partition and shuffle task needs a slot",
         )

@@ -4,7 +4,7 @@ Problem:
     ``maxOffsetsPerTrigger`` or ``minPartitions`` kept from a micro-batch query: the first real-time batch fails.
 
 Do this instead:
-    Unset them: in real time every record is read at once. ``--tasks`` sets how many tasks read a source.
+    Unset them: in real time each record is read as it arrives. ``--tasks`` sets how many tasks read a source.
 """
 
 import re

@@ -1,0 +1,95 @@
+"""A pipeline that tests of stops and checkpoints start, stop and finish."""
+
+import json
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conftest import Kafka, wait_until
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from tailrace.engine import has_tasks_at_work
+from tailrace.errors import TailraceError
+from tailrace.kafka.records import read_records
+from tailrace.running.query import RunningQuery, RunSummary
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+
+class Query:
+    """A pipeline from one topic to another, its checkpoint, and what it has written."""
+
+    def __init__(self, kafka: Kafka, folder: Path, transform: Callable[[DataFrame], DataFrame] = lambda df: df) -> None:
+        self.kafka = kafka
+        self.source, self.sink = kafka.topic("in", 2), kafka.topic("out", 1)
+        self.checkpoint = folder / "checkpoint"
+        self.pipeline = tr.Pipeline(
+            f"moments-{secrets.token_hex(4)}",
+            tr.KafkaSource(self.source, "a long", starting="earliest"),
+            transform,
+            tr.KafkaSink(self.sink),
+            malformed="drop",
+        )
+
+    def start(self, mode: str, **options: Any) -> RunningQuery:
+        servers = self.kafka.bootstrap_servers
+        return tr.start(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
+
+    def finish(self, mode: str) -> RunSummary:
+        servers = self.kafka.bootstrap_servers
+        return tr.run(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True)
+
+    def written(self) -> Counter[int]:
+        return Counter(json.loads(record.value)["a"] for record in read_records(self.kafka.config, self.sink))
+
+    def logged(self, log: str) -> set[str]:
+        folder = self.checkpoint / log
+        return {file.name for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
+
+    def require_stopped(self, running: RunningQuery, mode: str) -> None:
+        """No task of it runs, and no batch is half saved: in real time none has offsets without a commit."""
+        wait_until(lambda: not has_tasks_at_work(running.query), 10, "its tasks end")
+        assert not running.is_active
+        if mode == "realtime":
+            assert self.logged("offsets") == self.logged("commits")
+
+
+def slow(seconds: float, began: Path | None = None) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that takes its time for each row, and notes in a file that it has begun."""
+
+    @F.udf("long")
+    def wait(value):  # type: ignore[no-untyped-def]
+        if began is not None:
+            began.touch()
+        time.sleep(seconds)
+        return value
+
+    return lambda df: df.withColumn("a", wait("a"))
+
+
+def held(began: Path, go_on: Path) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that notes its first row in a file, and finishes it when another file exists."""
+
+    @F.udf("long")
+    def wait(value):  # type: ignore[no-untyped-def]
+        began.touch()
+        deadline = time.monotonic() + 120
+        while not go_on.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return value
+
+    return lambda df: df.withColumn("a", wait("a"))
+
+
+def collect(call: Callable[[], Any], outcome: list[Any]) -> None:
+    try:
+        outcome.append(call())
+    except TailraceError as failed:
+        outcome.append(failed)
