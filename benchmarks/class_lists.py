@@ -27,14 +27,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         spark, kafka = Path(folder) / "spark", Path(folder) / "broker"
         os.environ["SPARK_SUBMIT_OPTS"] = f"-Xshare:off -XX:DumpLoadedClassList={spark}"
-        own_command = broker._command  # noqa: SLF001 - a JVM option that no user needs
+        own_command = broker.broker_command
 
         def recording(*arguments: object) -> list[str]:
             java, *rest = own_command(*arguments)  # type: ignore[arg-type]
             kept = [each for each in rest if not each.startswith(("-XX:SharedArchiveFile", "-Xshare"))]
             return [java, f"-XX:DumpLoadedClassList={kafka}", *kept]
 
-        broker._command = recording  # noqa: SLF001
+        broker.broker_command = recording  # a JVM option that no user needs
         for pipeline in _pipelines():
             for mode in ("microbatch", "realtime"):
                 print(f"{pipeline.name} in {mode}: {len(run(pipeline, ROWS, mode=mode).rows)} rows out")

@@ -29,7 +29,7 @@ stable for log searches. Its wording may change at any time.
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
-    + PartitionsStarved     + DataLost
+    + PartitionsStarved     + DataLost            + RecoveryFailed
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -384,6 +384,12 @@ class DataLost(QueryFailed):
     """Records that the query has not read are gone: their topic was deleted and created again, or it deleted them."""
 
     code = "DATA_LOST"
+
+
+class RecoveryFailed(QueryFailed):
+    """A pipeline in a chaos run did not start, or wrote nothing new after a fault."""
+
+    code = "RECOVERY_FAILED"
 
 
 class MeasurementFailed(TailraceError):

@@ -31,7 +31,7 @@ PROGRAMS = {
 _FENCE = re.compile(r"^(```|~~~)", re.MULTILINE)
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMEOUT_S = 120.0
-_BENCH_TIMEOUT_S = 300.0
+_LONG_TIMEOUT_S = 300.0
 _VOID = "void:"
 _BUSY = ("the load missed its plan", "the lane fell behind")
 
@@ -137,7 +137,7 @@ class Reader:
             )
         else:
             try:
-                process.wait(_BENCH_TIMEOUT_S if _is_bench(words) else _TIMEOUT_S)
+                process.wait(_LONG_TIMEOUT_S if _takes_long(words) else _TIMEOUT_S)
             finally:
                 process.kill()
             good = ended_well(words, process.returncode, expected, log.read_text())
@@ -186,6 +186,10 @@ def _runs_until_stopped(words: Sequence[str]) -> bool:
 
 def _is_bench(words: Sequence[str]) -> bool:
     return list(words[:2]) == ["tailrace", "bench"]
+
+
+def _takes_long(words: Sequence[str]) -> bool:
+    return _is_bench(words) or list(words[:2]) == ["tailrace", "chaos"]
 
 
 def ended_well(words: Sequence[str], code: int, expected: Sequence[str], printed: str) -> bool:

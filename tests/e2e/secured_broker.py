@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 from conftest import Kafka, wait_until
 
-from tailrace.kafka.broker import BrokerRecord, _command, _wait_ready
+from tailrace.kafka.broker import BrokerRecord, broker_command, wait_ready
 from tailrace.kafka.ports import LOOPBACK, free_ports
 from tailrace.kafka.server_files import ServerFiles
 from tailrace.toolchain import ensure_java
@@ -135,12 +135,12 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
     }
     with files.properties.open("a") as properties:
         properties.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one wins
-    command = _command(files, lambda _: None, 384)
+    command = broker_command(files, lambda _: None, 384)
     with files.output.open("wb") as output, files.output.open("rb") as reader:
         process = GuardedProcess(command, output=output, grace_s=2.0)
         try:
             record = BrokerRecord("secured", process.pid, port, controller_port, "program", str(files.folder))
-            _wait_ready(record, process.poll, reader, 60)
+            wait_ready(record, process.poll, reader, 60)
             yield SecuredKafka(record.bootstrap_servers, [], f"{LOOPBACK}:{secured_port}", folder, process.pid)
         finally:
             process.stop()

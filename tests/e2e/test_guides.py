@@ -74,7 +74,7 @@ def reader_env(tmp_path: Path) -> Iterator[dict[str, str]]:
 def brings_its_broker(page: Path) -> bool:
     """Return whether the page's own commands start a broker."""
     typed = "\n".join(block.text for block in blocks(page) if block.language == "console")
-    return "$ tailrace broker start" in typed or "$ tailrace bench" in typed
+    return any(f"$ tailrace {command}" in typed for command in ("broker start", "bench", "chaos"))
 
 
 @pytest.fixture(scope="module")

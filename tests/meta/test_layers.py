@@ -12,7 +12,7 @@ from .source import PACKAGE, name_of, source_files, tree_of
 # From the top. Modules that share a line stand beside each other and know nothing of each other.
 LAYERS = (
     {"cli"},
-    {"demo", "doctor", "project", "testing"},
+    {"chaos", "demo", "doctor", "project", "testing"},
     {"measure"},
     {"report"},
     {"running"},

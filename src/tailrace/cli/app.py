@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import bench, broker, check, cluster, demo, doctor, init, run
+from tailrace.cli import bench, broker, chaos, check, cluster, demo, doctor, init, run
 from tailrace.cli.output import console, is_verbose, print_error
 from tailrace.errors import TailraceError
 
@@ -26,6 +26,7 @@ app.command("demo")(demo.demo)
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("run")(run.run)
+app.command("chaos")(chaos.chaos)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(broker.app, name="broker")

@@ -109,7 +109,7 @@ def temporary_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path
     _remove_stale_brokers(_brokers_folder(), memory)
     files = ServerFiles(_brokers_folder() / name, memory / name if memory is not None else None)
     removed = [files.folder, files.data]
-    command = _command(files, announce, heap_mb)
+    command = broker_command(files, announce, heap_mb)
     for attempt in (1, 2, 3):
         port, controller_port = free_ports(2)
         with _locked(files.folder) as lock:
@@ -122,7 +122,7 @@ def temporary_broker(announce: Announce, *, heap_mb: int = HEAP_MB, memory: Path
             _write_record(record)
         with reader:
             try:
-                _wait_ready(record, process.poll, reader, START_TIMEOUT_S)
+                wait_ready(record, process.poll, reader, START_TIMEOUT_S)
             except BrokerStartFailed as failed:
                 process.stop()
                 # Another process may have taken a port before the broker could bind it: try other ports.
@@ -162,7 +162,7 @@ def start_broker(
                 f"another process uses port {wanted} on {LOOPBACK}",
                 fix="omit --port to get a free one, or choose another port",
             )
-    command = _command(files, announce, heap_mb)
+    command = broker_command(files, announce, heap_mb)
     free = free_ports(2)
     port, controller_port = port or free[0], controller_port or free[1]
     # Under the lock: other processes see either the complete new broker or none.
@@ -177,7 +177,7 @@ def start_broker(
         try:
             _write_record(record)
             with files.output.open("rb") as reader:
-                _wait_ready(record, process.poll, reader, timeout_s)
+                wait_ready(record, process.poll, reader, timeout_s)
         except BaseException:
             process.stop()
             raise
@@ -231,7 +231,7 @@ def _folder(name: str) -> Path:
     return _brokers_folder() / name
 
 
-def _command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
+def broker_command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:
     """Return the command line of the broker's JVM."""
     java = ensure_java(announce)
     jars = ensure_jars(java, ["broker"], announce)["broker"]
@@ -313,7 +313,7 @@ def _remove_stale_brokers(brokers: Path, memory: Path | None) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
+def wait_ready(record: BrokerRecord, poll: Callable[[], int | None], printed: IO[bytes], timeout_s: float) -> None:
     """Wait until the broker responds; raise an error with its output if it ends or takes too long."""
     config = plain_client(record.bootstrap_servers)
     deadline = time.monotonic() + timeout_s

@@ -120,6 +120,14 @@ class Load:
         """Report on the records that are due from ``first_ns`` on; stop sending at ``end_ns``."""
         self._worker.send({"first_ns": first_ns, "end_ns": end_ns})
 
+    def require_running(self) -> None:
+        """Check that it still sends.
+
+        Raises:
+            MeasurementFailed: Its process ended.
+        """
+        self._worker.require_running()
+
     def report(self, timeout_s: float) -> LoadReport:
         """Wait until all records are sent and acknowledged; return the report."""
         deadline = time.monotonic() + timeout_s

@@ -69,6 +69,15 @@ class Worker:
             raise self._died()
         return message
 
+    def require_running(self) -> None:
+        """Check that the process runs.
+
+        Raises:
+            MeasurementFailed: It ended.
+        """
+        if self._process.poll() is not None:
+            raise self._died()
+
     def close(self) -> None:
         """End the process."""
         if self._process.stdin is not None:

@@ -117,3 +117,15 @@ def test_the_death_of_the_owner_ends_the_process(
         assert is_alive(lock)
         os.kill(owner.pid, signal.SIGKILL)
         wait_until(lambda: not is_alive(lock), "the worker to end after its owner")
+
+
+def test_the_owner_can_ask_whether_it_runs() -> None:
+    with Worker("echo_worker", {}) as worker:
+        answer(worker)
+        worker.require_running()
+    with Worker("fail_worker", {}) as worker:
+        with pytest.raises(MeasurementFailed):
+            worker.answer(20)
+        with pytest.raises(MeasurementFailed, match="ended early") as failed:
+            worker.require_running()
+        assert failed.value.why == "the broker said no"

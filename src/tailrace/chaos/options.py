@@ -1,0 +1,133 @@
+"""The options of a chaos run."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from tailrace.errors import OptionRefused
+from tailrace.prepare.options import RunOptions
+from tailrace.spark_jvm import is_on_this_machine
+
+
+class Fault(StrEnum):
+    """What a chaos run does to a pipeline."""
+
+    JVM = "jvm"
+    DRIVER = "driver"
+    BOTH = "both"
+    WORKERS = "workers"
+    EXECUTOR = "executor"
+    BROKER = "broker"
+    BROKER_FROZEN = "broker-frozen"
+    DISK_FULL = "disk-full"
+
+
+ENDS_PIPELINE = frozenset({Fault.JVM, Fault.DRIVER, Fault.BOTH})
+"""The faults after which the pipeline is always started again."""
+
+
+class Moment(StrEnum):
+    """When faults happen."""
+
+    RANDOM = "random"
+    """At random moments, each after the recovery from the one before."""
+    RESTART = "restart"
+    """Within two seconds after the pipeline runs again."""
+    BOUNDARY = "boundary"
+    """Just before, during and just after a checkpoint is written, in turn."""
+
+
+@dataclass(frozen=True)
+class ChaosOptions:
+    """The options of a chaos run, validated.
+
+    Attributes:
+        kills: How many faults to inject.
+        faults: Which ones, in turn.
+        at: When they happen.
+        rate: Records per second.
+        seconds: How long the load lasts at least; the faults are spread over it.
+        outage_s: How long a broker stays frozen or a disk full.
+        partitions: Partitions of the source and of each output topic.
+        topics: More output topics, if a column names the topic of each row.
+        mode: The mode of the pipeline.
+        master: The Spark master.
+        checkpoint_every: The checkpoint interval in real time.
+        conf: Spark settings.
+    """
+
+    kills: int = 5
+    faults: tuple[Fault, ...] = (Fault.JVM,)
+    at: Moment = Moment.RANDOM
+    rate: float = 1000.0
+    seconds: float = 60.0
+    outage_s: float = 10.0
+    partitions: int = 2
+    topics: tuple[str, ...] = ()
+    mode: str = "realtime"
+    master: str | None = None
+    checkpoint_every: str = "10s"
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        RunOptions(self.mode, checkpoint_every=self.checkpoint_every, conf=self.conf)  # type: ignore[arg-type]
+        self._require_moments()
+        if self.master is not None and not is_on_this_machine({"spark.master": self.master}):
+            raise OptionRefused(
+                f"a chaos run cannot use the cluster at {self.master}",
+                why="its Kafka broker accepts connections from this machine only",
+                fix="use a development cluster: tailrace cluster start",
+            )
+        if Fault.EXECUTOR in self.faults and not (self.master or "").startswith("spark://"):
+            raise OptionRefused(
+                "--fault executor needs a cluster",
+                why="without one the tasks run in Spark's JVM, which --fault jvm kills",
+                fix="tailrace cluster start, then --master spark://HOST:PORT",
+            )
+
+    def _require_moments(self) -> None:
+        staying = [each for each in self.faults if each not in ENDS_PIPELINE]
+        if self.at is Moment.RESTART and staying:
+            raise OptionRefused(
+                f"--at restart cannot be used with --fault {staying[0]}",
+                why="the pipeline runs on after that fault, so there is no restart",
+                fix=f"use --fault with one or more of: {', '.join(sorted(ENDS_PIPELINE))}",
+            )
+
+    def fault(self, number: int) -> Fault:
+        """Return the kind of the fault with this number, from 0."""
+        return self.faults[number % len(self.faults)]
+
+    def fingerprint(self, spec: str, generator: str) -> str:
+        """Return a hash that is the same for the same command, so that an interrupted run can go on."""
+        text = json.dumps([spec, generator, asdict(self)], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def faults_named(text: str) -> tuple[Fault, ...]:
+    """Return the faults that ``--fault`` lists.
+
+    Raises:
+        OptionRefused: There is no such fault.
+    """
+    try:
+        faults = tuple(Fault(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        faults = ()
+    if not faults:
+        raise OptionRefused(f"invalid --fault {text!r}", fix=f"use one or more of: {', '.join(Fault)}")
+    return faults
+
+
+def moment_named(text: str) -> Moment:
+    """Return the moment that ``--at`` names.
+
+    Raises:
+        OptionRefused: There is no such moment.
+    """
+    try:
+        return Moment(text)
+    except ValueError:
+        raise OptionRefused(f"invalid --at {text!r}", fix=f"use one of: {', '.join(Moment)}") from None

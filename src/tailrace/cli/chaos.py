@@ -1,0 +1,96 @@
+"""``tailrace chaos``: what a pipeline loses and repeats under faults."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace.cli.options import settings_of
+from tailrace.cli.output import Json, Verbose, console, print_json, say
+from tailrace.prepare.options import ModeName
+
+if TYPE_CHECKING:
+    from tailrace.chaos.result import ChaosResult
+
+
+def chaos(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    *,
+    generator: Annotated[
+        str, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
+    ],
+    kills: Annotated[int, typer.Option(help="How many faults to inject.", min=1)] = 5,
+    fault: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="The faults, in turn: jvm, driver, both, workers, executor, broker, broker-frozen, disk-full.",
+        ),
+    ] = "jvm",
+    at: Annotated[str, typer.Option(help="When: random, restart (within 2 s after one) or boundary.")] = "random",
+    rate: Annotated[float, typer.Option(help="Records per second.", min=1)] = 1000,
+    seconds: Annotated[float, typer.Option(help="How long the load lasts at least.", min=1)] = 60,
+    outage: Annotated[float, typer.Option(help="Seconds that a broker is frozen or a disk full.", min=0.1)] = 10,
+    mode: Annotated[ModeName, typer.Option(help="The mode of the pipeline.")] = "realtime",
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Spark master of a cluster on this machine.")
+    ] = None,
+    checkpoint_every: Annotated[
+        str, typer.Option(metavar="DURATION", help="Real time: how often progress is saved, 5s at least.")
+    ] = "10s",
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
+    topics: Annotated[
+        str, typer.Option(metavar="NAME[,NAME]", help="The output topics, if a column names the topic of each row.")
+    ] = "",
+    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark settings.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder for result and logs; the same command continues a run there."),
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a pipeline under load, inject faults, and count what was lost and repeated."""
+    from tailrace.chaos.options import ChaosOptions, faults_named, moment_named
+    from tailrace.chaos.run import run_chaos
+    from tailrace.chaos.screen import ChaosScreen
+    from tailrace.measure.studies import generator as records_of
+
+    options = ChaosOptions(
+        kills=kills,
+        faults=faults_named(fault),
+        at=moment_named(at),
+        rate=rate,
+        seconds=seconds,
+        outage_s=outage,
+        partitions=partitions,
+        topics=tuple(name.strip() for name in topics.split(",") if name.strip()),
+        mode=mode,
+        master=master,
+        checkpoint_every=checkpoint_every,
+        conf=settings_of(conf or [], None),
+    )
+    folder = out or Path("tailrace-chaos") / f"{Path(file).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    with ChaosScreen(console()) as screen:
+        result = run_chaos(file, records_of(generator), options, screen, folder)
+    if json:
+        print_json(result.to_json())
+    else:
+        _print_result(result, folder)
+    if result.lost:
+        raise typer.Exit(1)
+
+
+def _print_result(result: "ChaosResult", folder: Path) -> None:
+    from tailrace.errors import counted
+
+    out = console()
+    out.print()
+    out.print(result.recovery_table())
+    out.print()
+    out.print(result.counts_table())
+    out.print()
+    say(f"{counted(result.sent, 'record')} sent; {result.verdict}")
+    say(f"data    {folder / 'result.json'}")
+    say(f"logs    {folder / 'logs'}")
