@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 from stops import Query, collect
 from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
 
+from tailrace.errors import ExecutorLost
 from tailrace.running.ending import TASK_FAILED
 from tailrace.running.query import RunningQuery
 
@@ -64,28 +64,39 @@ def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
     assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
 
 
-@pytest.mark.parametrize("transform", [plain, counted], ids=["stateless", "aggregate"])
-def test_a_stop_after_an_executor_is_lost(
-    spark: SparkSession, kafka: Kafka, tmp_path: Path, transform: Callable[[DataFrame], DataFrame]
-) -> None:
+def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     """Nobody knows how far its readers had read, so the summary says that records may be repeated."""
-    query = Query(kafka, tmp_path, transform)
+    query = Query(kafka, tmp_path, plain)
     with Load(kafka, [query.source]) as load:
         running = query.start("realtime")
         wait_until(lambda: len(query.rows()) > 500, 60, "records flow")
-        executors = executors_of(spark)
-        assert len(executors) == 2, "each reads one of the two partitions"
-        executors[0].kill()
+        kill_one_of_two_executors(spark)
         wait_until(lambda: failed_tasks(spark, running) > 0, 60, "Spark retries its task")
         summary = running.stop(60)
     assert summary.repeats == TASK_FAILED
     query.require_stopped(running, "realtime")
     query.finish("realtime")
-    if transform is counted:
-        last = {row["key"]: row["count"] for row in query.rows()}
-        assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
-    else:
-        assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+    assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def test_a_lost_executor_ends_a_query_with_state(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    """Spark does not retry tasks with a streaming shuffle: the next start has the state of the checkpoint."""
+    query = Query(kafka, tmp_path, counted)
+    with Load(kafka, [query.source]) as load:
+        running = query.start("realtime")
+        wait_until(lambda: len(query.rows()) > 500, 60, "records flow")
+        kill_one_of_two_executors(spark)
+        with pytest.raises(ExecutorLost, match="lost an executor of its cluster"):
+            running.wait(60)
+    query.finish("realtime")
+    last = {row["key"]: row["count"] for row in query.rows()}
+    assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
+
+
+def kill_one_of_two_executors(spark: SparkSession) -> None:
+    executors = executors_of(spark)
+    assert len(executors) == 2, "each reads one of the two partitions"
+    executors[0].kill()
 
 
 def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:
