@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import PIPELINE, tailrace
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
@@ -77,6 +78,18 @@ def test_more_partitions_than_slots(kafka: Kafka, tmp_path: Path) -> None:
             kafka.send_to_every_partition(query.source, [{"a": n} for n in range(480 + 24 * number, 504 + 24 * number)])
             wait_until(lambda count=504 + 24 * number: len(query.rows()) >= count, 60, "all are written")
     assert query.written() == Counter(range(552))
+
+
+def test_four_slots_for_24_partitions(own_home: dict[str, str], kafka: Kafka, tmp_path: Path) -> None:
+    """The command on a Spark with given slots: as many tasks as fit, and each record once."""
+    source, sink = kafka.topic("in", 24), kafka.topic("out", 1)
+    kafka.send_to_every_partition(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(480)])
+    (tmp_path / "cards.py").write_text(PIPELINE.format(name="cards", source=source, sink=sink))
+    options = ("--master", "local[4]", "--tasks", "auto", "--bootstrap-servers", kafka.bootstrap_servers)
+    done = tailrace("run", "cards.py", "--once", *options, cwd=tmp_path, env=own_home)
+    assert done.returncode == 0, done.stderr
+    assert "4 task slots; " in done.stderr
+    assert Counter(row["id"] for _, row in kafka.receive_count(sink, 480)) == Counter(range(480))
 
 
 def test_order_within_a_partition(kafka: Kafka, tmp_path: Path) -> None:
