@@ -71,12 +71,12 @@ def measured(client: ClientConfig, master: str, requests: int) -> dict[str, Any]
         ):
             load.start()
             times = BatchTimes(running.query)
-            for _ in range(WARMUP + requests):
+            for number in range(WARMUP + requests):
                 time.sleep(EVERY_S)
                 asked_ms = time.time() * 1000
                 saved = running.checkpoint()
                 batch = times.of(saved.number) if saved.number is not None else None
-                if batch is not None and batch.last_end and saved.pause_ms is not None:
+                if number >= WARMUP and batch is not None and batch.last_end and saved.pause_ms is not None:
                     took_ms.append(batch.last_end - asked_ms)
                     pauses_ms.append(saved.pause_ms)
             ended.set()
@@ -86,9 +86,9 @@ def measured(client: ClientConfig, master: str, requests: int) -> dict[str, Any]
         ended.set()
         end_session()
     found = {
-        "requests": len(took_ms[WARMUP:]),
-        "end_ms": figures(took_ms[WARMUP:]),
-        "pause_ms": figures(pauses_ms[WARMUP:]),
+        "requests": len(took_ms),
+        "end_ms": figures(took_ms),
+        "pause_ms": figures(pauses_ms),
     }
     print(name, json.dumps(found), flush=True)
     return found
