@@ -41,8 +41,14 @@ class ControlledStream(
   /** Where a bounded run ends: the ends of the topics at its first batch. */
   private var bound: Option[Map[TopicPartition, Long]] = None
 
-  /** The number of tasks in the first batch, for which there are slots. */
-  private var tasksAtStart = 0
+  /** The number of tasks in the last batch, for which there were slots; 0 before the first. */
+  @volatile private var lastTasks = 0
+
+  /** How many tasks the next batch may have beyond those. */
+  @volatile private var moreTasks = 0
+
+  /** Let the next batch have so many more tasks for new partitions. */
+  private[tailrace] def allowTasks(more: Int): Unit = moreTasks = more
 
   /** The ends that were last returned to Spark, and that its progress reports. */
   private var reported: Offset = _
@@ -162,8 +168,9 @@ class ControlledStream(
       (topicPartition.topic, topicPartition.partition)
     }
     val wanted = if (tasks > 0) math.min(tasks, sorted.length) else sorted.length
-    if (tasksAtStart == 0) tasksAtStart = wanted
-    val count = math.min(wanted, tasksAtStart + control.map(_.spareTasks).getOrElse(0))
+    val count = if (lastTasks == 0) wanted else math.min(wanted, lastTasks + moreTasks)
+    moreTasks = 0 // other queries may take the slots by the time of the next batch
+    lastTasks = count
     Array.tabulate(count)(task => Array.range(task, sorted.length, count).map(sorted))
   }
 

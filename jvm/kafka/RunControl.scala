@@ -35,12 +35,6 @@ final class RunControl private (execution: StreamExecution) {
   private val readers = new Positions
   private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
 
-  @volatile private var spare = 0
-
-  /** How many more tasks each source may have when its topics gain partitions. Without any, they share the tasks that run. */
-  def spareTasks: Int = spare
-
-  def setSpareTasks(count: Int): Unit = spare = count
   private val batches = mutable.LinkedHashMap.empty[Long, OpenBatch]
   private var open: Option[Long] = None
 
@@ -79,6 +73,9 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   def isStopping: Boolean = stopping
+
+  /** Let each source have so many more tasks for partitions that its topics have gained. The others share the tasks that run. */
+  def allowTasks(more: Int): Unit = synchronized(streams.foreach(_.allowTasks(more)))
 
   /** Where the readers are, as JSON; those on executors report twice a second. */
   def positions: String = {

@@ -44,9 +44,9 @@ class Query:
         servers = self.kafka.bootstrap_servers
         return tr.start(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
 
-    def finish(self, mode: str) -> RunSummary:
-        servers = self.kafka.bootstrap_servers
-        return tr.run(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True)
+    def finish(self, mode: str, **options: Any) -> RunSummary:
+        where = {"bootstrap_servers": self.kafka.bootstrap_servers, "checkpoint": self.checkpoint}
+        return tr.run(self.pipeline, mode, once=True, **where, **options)
 
     def rows(self) -> list[Any]:
         return [json.loads(record.value) for record in read_records(self.kafka.config, self.sink)]

@@ -159,6 +159,25 @@ def test_new_partitions_are_read_within_seconds(kafka: Kafka, tmp_path: Path, *,
     assert query.written() == Counter(range(32))
 
 
+def test_new_partitions_take_no_slots_that_another_query_has_taken(kafka: Kafka, tmp_path: Path) -> None:
+    """The slots that were free when the query started are taken when its topic gains partitions."""
+    query, other = Query(kafka, tmp_path / "a", 4), Query(kafka, tmp_path / "b", 4)  # the session has 8 slots
+    with query.start() as running, other.start() as beside:
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8)])
+        wait_until(lambda: len(query.rows()) >= 8, 60, "the first partitions are read")
+        kafka.add_partitions(query.source, 8)
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8, 24)])
+        wait_until(lambda: len(query.rows()) >= 24, 60, "the new partitions are read")
+        assert {each.task for each in running.positions()} == set(range(4)), "they share the tasks that run"
+        assert running.starved == beside.starved == ""
+        beside.stop()
+        kafka.add_partitions(query.source, 10)
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(24, 34)])
+        wait_until(lambda: len(query.rows()) >= 34, 60, "the next partitions are read")
+        assert {each.task for each in running.positions()} == set(range(8)), "in the slots that are free now"
+    assert query.written() == Counter(range(34))
+
+
 def test_a_micro_batch_query_reads_new_partitions(kafka: Kafka, tmp_path: Path) -> None:
     query = Query(kafka, tmp_path, 2)
     with query.start("microbatch"):

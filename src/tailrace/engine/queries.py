@@ -110,9 +110,9 @@ class RunControl:
         """Return how many of the records that it has read the next start reads again."""
         return int(self._control.unsavedRecords())
 
-    def set_spare_tasks(self, count: int) -> None:
-        """Let this many more tasks read each source if its topics gain partitions."""
-        self._control.setSpareTasks(count)
+    def allow_tasks(self, more: int) -> None:
+        """Let each source have this many more tasks, in the next batch, for partitions that its topics have gained."""
+        self._control.allowTasks(more)
 
     def positions(self) -> list[ReaderPosition]:
         """Return where its readers are; those on executors report twice a second."""

@@ -1,7 +1,8 @@
 """A thread that lets a running real-time query read the partitions that its topics gain.
 
 Spark plans partitions when a batch begins, in real time every few minutes. If there are new ones, the watch ends the
-batch. The engine asks the brokers all the time, so the watch asks only the engine.
+batch. The engine asks the brokers all the time, so the watch asks only the engine. It counts the slots only then: other
+queries of the same Spark may have started since the query did.
 """
 
 import logging
@@ -15,6 +16,9 @@ from tailrace.engine import RunControl
 from tailrace.errors import counted
 
 _LOOK_EVERY_S = 1.0
+_COUNTS = 4
+_COUNT_EVERY_S = 0.2
+"""Slots are counted several times: between two batches another query uses none for a moment."""
 _log = logging.getLogger("tailrace")
 
 
@@ -24,12 +28,16 @@ class PartitionWatch:
     Args:
         name: The name of the query.
         control: Its control.
+        free_tasks: Counts the tasks for which each source would get a slot now.
         has_ended: Whether it has ended.
     """
 
-    def __init__(self, name: str, control: RunControl, has_ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, control: RunControl, free_tasks: Callable[[], int], has_ended: Callable[[], bool]
+    ) -> None:
         self._name = name
         self._control = control
+        self._free_tasks = free_tasks
         self._has_ended = has_ended
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"partitions of {name}", daemon=True)
@@ -54,6 +62,17 @@ class PartitionWatch:
     def look(self) -> None:
         """End the batch if there are partitions that it does not read."""
         new = self._control.new_partitions()
-        if new and not self._ended.is_set():
+        if not new:
+            return
+        free = self._fewest_free_tasks()
+        if not self._ended.is_set():
             _log.info("query %r: reading %s: %s", self._name, counted(len(new), "new partition"), ", ".join(new))
+            self._control.allow_tasks(free)
             self._control.end_batch()
+
+    def _fewest_free_tasks(self) -> int:
+        fewest = self._free_tasks()
+        for _ in range(_COUNTS - 1):
+            self._ended.wait(_COUNT_EVERY_S)
+            fewest = min(fewest, self._free_tasks())
+        return fewest

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -154,12 +154,13 @@ class RunningQuery:
         for watch in self._brokers:
             watch.start()
 
-    def follow_partitions(self, endpoints: Sequence[Endpoint], spare_slots: int) -> None:
+    def follow_partitions(self, endpoints: Sequence[Endpoint], free_slots: Callable[[], int]) -> None:
         """Start to read partitions that its topics gain, in tasks of their own as far as there are slots."""
         control, self._endpoints = self._ending.control, tuple(endpoints)
         if control is not None and endpoints and not self.bounded:
-            control.set_spare_tasks(spare_slots // len(endpoints))
-            self._partitions = PartitionWatch(self.name, control, self._has_ended)
+            self._partitions = PartitionWatch(
+                self.name, control, lambda: free_slots() // len(endpoints), self._has_ended
+            )
             self._partitions.start()
 
     def follow_topics(self, outputs: OutputTopics | None) -> None:

@@ -92,12 +92,19 @@ def _start(prepared: Prepared, on_confirmed: Callable[[], object]) -> RunningQue
                 kafka_endpoint(read, prepared.built.frame.sparkSession if prepared.built else None)
                 for read in query.reads
             ]
-            spare = query.capacity.free - query.slots.required if query.slots is not None else 0
-            running.follow_partitions([each for each in endpoints if each is not None], max(0, spare))
+            running.follow_partitions([each for each in endpoints if each is not None], _free_slots(prepared))
         running.follow_brokers(broker_configs(query.reads, query.sink))
         on_confirmed()
         unconfirmed.pop_all()
     return running
+
+
+def _free_slots(prepared: Prepared) -> Callable[[], int]:
+    """Return a function that counts the slots that no query uses now; none if the query's own are unknown."""
+    if prepared.built is None or prepared.query.slots is None:
+        return lambda: 0
+    spark = prepared.built.frame.sparkSession
+    return lambda: engine.capacity(spark).free
 
 
 def _output_topics(prepared: Prepared) -> engine.OutputTopics | None:

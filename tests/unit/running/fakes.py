@@ -99,7 +99,7 @@ class FakeControl:
         """What it says of its topics, once."""
         self.asked = 0
         self.failure: Exception | None = None
-        self.spare_tasks = 0
+        self.more_tasks: int | None = None
         self.unsaved = 0
 
     def stop(self) -> None:
@@ -151,8 +151,8 @@ class FakeControl:
     def unsaved_records(self) -> int:
         return self.unsaved
 
-    def set_spare_tasks(self, count: int) -> None:
-        self.spare_tasks = count
+    def allow_tasks(self, more: int) -> None:
+        self.more_tasks = more
 
     def close(self) -> None:
         self.did.append("close")

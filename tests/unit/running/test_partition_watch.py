@@ -11,9 +11,25 @@ from ..conftest import WaitUntil
 from .fakes import FakeControl
 
 
-def watch(control: FakeControl, has_ended: Any = lambda: False) -> PartitionWatch:
+@pytest.fixture(autouse=True)
+def _counts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_watch, "_COUNT_EVERY_S", 0.0)
+
+
+def watch(control: FakeControl, has_ended: Any = lambda: False, free: tuple[int, ...] = ()) -> PartitionWatch:
     its: Any = control
-    return PartitionWatch("fraud", its, has_ended)
+    counts = iter(free)
+    return PartitionWatch("fraud", its, lambda: next(counts, 0), has_ended)
+
+
+def test_new_partitions_get_the_slots_that_are_free_in_every_count() -> None:
+    control = FakeControl()
+    watching = watch(control, free=(3, 7, 2, 4))  # 7: another query is between two batches
+    watching.look()
+    assert control.more_tasks is None, "nothing is counted without new partitions"
+    control.new = ["payments-1"]
+    watching.look()
+    assert (control.more_tasks, control.did) == (2, ["end batch"])
 
 
 def test_new_partitions_end_the_batch(caplog: pytest.LogCaptureFixture) -> None:

@@ -376,13 +376,16 @@ def test_without_control_the_records_that_tasks_have_read_are_counted(read: int,
     assert stopped.stop().uncommitted_rows == uncommitted
 
 
-def test_spare_slots_are_divided_among_the_sources() -> None:
+def test_free_slots_are_divided_among_the_sources() -> None:
     query = FakeQuery(5)
     control = EndingControl(query)
     running = run(query, control=control)
     endpoints: Any = [FakeEndpoint({"payments": [3]}), FakeEndpoint({"refunds": [0]})]
-    running.follow_partitions(endpoints, 5)
-    assert control.spare_tasks == 2
+    running.follow_partitions(endpoints, lambda: 5)
+    assert running._partitions is not None
+    control.new = ["payments-1"]
+    running._partitions.look()
+    assert control.more_tasks == 2
     control.readers = [at("payments-0", 1)]
     assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]
     running.stop()
