@@ -59,7 +59,7 @@ def greatest(rows: DataFrame) -> Column:
 
 
 # Above 100 columns Spark generates no code by default.
-@pytest.mark.parametrize(("generated", "widths"), [("true", (1, 100, 300)), ("false", (1,))])
+@pytest.mark.parametrize(("generated", "widths"), [("true", (1, 100, 300)), ("false", (1, 100, 300))])
 def test_every_kind_of_function_takes_rows_of_every_width(
     spark: SparkSession, generated: str, widths: tuple[int, ...]
 ) -> None:
