@@ -190,7 +190,7 @@ def test_a_writer_runs_once(spark: Any, kafka: Kafka, mode: str, tmp_path: Path)
     assert sorted(row["id"] for _, row in kafka.receive_count(sink, 30)) == list(range(30))
 
 
-def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_told(mode: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_refused(mode: str, tmp_path: Path) -> None:
     here = pipeline(lambda df: df.groupBy("card").count())
     send(here, range(10))
     run_once(here, mode, tmp_path)

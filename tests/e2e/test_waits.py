@@ -67,7 +67,7 @@ def through_a_slow_function(events: Any) -> Any:
     return events.withColumn("waited_s", F.udf(lambda wait_s: time.sleep(wait_s) or wait_s, "double")("wait_s"))
 
 
-def test_they_are_told_apart(spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path) -> None:
+def test_starved_stalled_and_slow_are_distinguished(spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path) -> None:
     given = pipeline(kafka, through_a_slow_function)
     source, sink = given.sources[0].topic_names[0], given.sink.topic or ""
     options = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "c", "starved": "warn"}

@@ -44,7 +44,7 @@ class Journal:
         """How long the load has lasted."""
         lines = self._read()
         self.is_resumed = bool(lines)
-        """Whether a run was interrupted that can go on."""
+        """Whether an interrupted run can continue."""
         if not lines:
             self._write({"fingerprint": fingerprint})
             return

@@ -25,7 +25,7 @@ def chaos(
         str,
         typer.Option(
             metavar="NAME[,NAME]",
-            help="The faults, in turn: jvm, driver, both, workers, executor, broker, broker-frozen, disk-full.",
+            help="The faults, in rotation: jvm, driver, both, workers, executor, broker, broker-frozen, disk-full.",
         ),
     ] = "jvm",
     at: Annotated[str, typer.Option(help="When: random, restart (within 2 s after one) or boundary.")] = "random",
