@@ -165,10 +165,10 @@ def test_a_right_that_a_users_own_writer_lacks(
     writer = (
         records.select("value").writeStream.format("kafka").options(**options, topic=case.sink).queryName(case.name)
     )
-    (found,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
+    (finding,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
     with pytest.raises(NotAuthorized) as refused:
         tr.start(writer, mode, checkpoint=tmp_path / "checkpoint")
-    for text in (found.title + found.why + found.fix, str(refused.value)):
+    for text in (finding.title + finding.why + finding.fix, str(refused.value)):
         assert f"user {case.user!r} may not" in text
         assert f"--operation {operation.capitalize()} --topic {getattr(case, topic)}" in text
 
@@ -268,10 +268,10 @@ def test_rights_that_the_broker_does_not_report_are_unknown(
     case = Case(kafka)
     here = case.pipeline(malformed="drop")
     report = tr.check(here, mode, bootstrap_servers=kafka.secured_servers)
-    (found,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
+    (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
     assert asked
-    assert case.source in found.title + found.why
-    assert case.sink in found.title + found.why
+    assert case.source in finding.title + finding.why
+    assert case.sink in finding.title + finding.why
     kafka.send(case.source, [{"id": 1}])
     with case.start(here, mode) as running:
         assert "RIGHTS_UNKNOWN" in {each.code for each in running.report.findings}
