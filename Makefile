@@ -21,7 +21,7 @@ PARALLEL := $(shell [ "$(WORKERS)" -gt 1 ] 2>/dev/null && printf -- '-n $(WORKER
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit matrix test-engines bench bench-start bench-idle soak soak-stops docs lock class-lists clean
+.PHONY: help setup demo test lint unit matrix test-engines bench bench-start bench-idle soak soak-stops soak-watch docs lock class-lists clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -73,8 +73,14 @@ soak: $(READY)  ## all modes agree on 25 generated inputs per example and functi
 		tests/e2e/chaos_soak.py
 
 soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; ten minutes
-	@TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py \
-		tests/e2e/test_once.py
+	@rm -f $(RESULTS)/stops.json
+	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py \
+		tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py
+
+soak-watch: $(READY)  ## 50 runs beside busy cores without a false alarm; how soon changes of topics are noticed; 20 minutes
+	@rm -f $(RESULTS)/watch.json
+	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_WAITS=50 $(BIN)/pytest -q tests/e2e/test_waits.py \
+		tests/e2e/test_shared_tasks.py tests/e2e/test_lost_records.py
 
 docs: $(READY)  ## regenerate the reference pages
 	@$(BIN)/python -m docs.generate

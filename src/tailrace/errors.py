@@ -29,7 +29,8 @@ stable for log searches. Its wording may change at any time.
   x QueryRefused            Spark will not run this query in this mode
   x QueryFailed             the query ended with an error
     + RecordMalformed       + RecordTooLarge      + DeadLettersFailed
-    + PartitionsStarved     + DataLost            + RecoveryFailed
+    + PartitionsStarved     + DataLost            + ExecutorLost
+    + RecoveryFailed
   x MeasurementFailed       a load or a probe could not do its work
     + LaneUnavailable
 """
@@ -384,6 +385,12 @@ class DataLost(QueryFailed):
     """Records that the query has not read are gone: their topic was deleted and created again, or it deleted them."""
 
     code = "DATA_LOST"
+
+
+class ExecutorLost(QueryFailed):
+    """An executor of the cluster ended, and Spark did not run its tasks again."""
+
+    code = "EXECUTOR_LOST"
 
 
 class RecoveryFailed(QueryFailed):

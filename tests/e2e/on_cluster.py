@@ -1,9 +1,8 @@
-"""Stops of queries on a cluster; `test_exact_stop_cluster.py` runs this module with the master of one."""
+"""Stops and positions of queries on a cluster; `test_exact_stop_cluster.py` runs this module with the master of one."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stops import Query, collect
 from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
+from test_lost_records import recreate
 
+from tailrace.errors import ExecutorLost
+from tailrace.kafka.topics import log_ends
 from tailrace.running.ending import TASK_FAILED
 from tailrace.running.query import RunningQuery
 
@@ -34,7 +36,8 @@ def test_nothing_is_lost_or_repeated(
     require_exact_stops(kafka, tmp_path, times, name, mode)
 
 
-def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path, mode: str) -> None:
     """The retry reads as far as the attempt that failed, so that the next start repeats nothing."""
     failed = tmp_path / "failed"
 
@@ -51,41 +54,52 @@ def test_a_stop_while_a_task_is_retried(kafka: Kafka, tmp_path: Path) -> None:
         return records.withColumn("a", fail_once("a"))
 
     query = Query(kafka, tmp_path, transform)
-    running = query.start("realtime")
+    running = query.start(mode)
     for number in range(100):
         kafka.send(query.source, [{"a": number}])  # one after the other: results come before the failure
     wait_until(failed.exists, 60, "the first attempt fails")
     assert running.stop(60).repeats == ""
-    query.require_stopped(running, "realtime")
+    query.require_stopped(running, mode)
     before = query.written()
-    query.finish("realtime")
+    query.finish(mode)
     after = query.written()
     assert set(after) == set(range(100))
     assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
 
 
-@pytest.mark.parametrize("transform", [plain, counted], ids=["stateless", "aggregate"])
-def test_a_stop_after_an_executor_is_lost(
-    spark: SparkSession, kafka: Kafka, tmp_path: Path, transform: Callable[[DataFrame], DataFrame]
-) -> None:
+def test_a_stop_after_an_executor_is_lost(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     """Nobody knows how far its readers had read, so the summary says that records may be repeated."""
-    query = Query(kafka, tmp_path, transform)
+    query = Query(kafka, tmp_path, plain)
     with Load(kafka, [query.source]) as load:
         running = query.start("realtime")
         wait_until(lambda: len(query.rows()) > 500, 60, "records flow")
-        executors = executors_of(spark)
-        assert len(executors) == 2, "each reads one of the two partitions"
-        executors[0].kill()
+        kill_one_of_two_executors(spark)
         wait_until(lambda: failed_tasks(spark, running) > 0, 60, "Spark retries its task")
         summary = running.stop(60)
     assert summary.repeats == TASK_FAILED
     query.require_stopped(running, "realtime")
     query.finish("realtime")
-    if transform is counted:
-        last = {row["key"]: row["count"] for row in query.rows()}
-        assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
-    else:
-        assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+    assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def test_a_lost_executor_ends_a_query_with_state(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    """Spark does not retry tasks with a streaming shuffle: the next start has the state of the checkpoint."""
+    query = Query(kafka, tmp_path, counted)
+    with Load(kafka, [query.source]) as load:
+        running = query.start("realtime")
+        wait_until(lambda: len(query.rows()) > 500, 60, "records flow")
+        kill_one_of_two_executors(spark)
+        with pytest.raises(ExecutorLost, match="lost an executor of its cluster"):
+            running.wait(60)
+    query.finish("realtime")
+    last = {row["key"]: row["count"] for row in query.rows()}
+    assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
+
+
+def kill_one_of_two_executors(spark: SparkSession) -> None:
+    executors = executors_of(spark)
+    assert len(executors) == 2, "each reads one of the two partitions"
+    executors[0].kill()
 
 
 def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:
@@ -142,3 +156,44 @@ def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) ->
     after = query.written()
     assert set(after) == set(range(100))
     assert after - before == Counter(range(0, 100, 2)), "these were read, and not saved"
+
+
+def test_positions_of_readers_on_executors(kafka: Kafka, tmp_path: Path) -> None:
+    """Executors report twice a second. New partitions are read in the slots that are free."""
+    query = Query(kafka, tmp_path)
+    with query.start("realtime", tasks=8) as running:
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20)])
+        kafka.receive_count(query.sink, 20)
+        require_positions(kafka, query, running, partitions=2, tasks=2)
+        kafka.add_partitions(query.source, 12)
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20, 80)])
+        began = time.monotonic()
+        kafka.receive_count(query.sink, 80)
+        assert time.monotonic() - began < 30
+        require_positions(kafka, query, running, partitions=12, tasks=8)
+        assert running.starved == running.stalled == running.slow == ""
+    query.finish("realtime")
+    assert query.written() == Counter(range(80))
+
+
+def require_positions(kafka: Kafka, query: Query, running: RunningQuery, *, partitions: int, tasks: int) -> None:
+    """Wait until the positions are the ends of the topic."""
+    ends = log_ends(kafka.config, {query.source: partitions})[query.source]
+    wait_until(lambda: {each.partition: each.offset for each in running.positions()} == ends, 10, "the positions")
+    positions = running.positions()
+    assert {each.task for each in positions} == set(range(tasks))
+    assert {each.lag for each in positions} == {0}
+    assert {each.waits_for for each in positions} == {"records"}
+
+
+def test_a_topic_that_is_created_again_while_executors_read_it(kafka: Kafka, tmp_path: Path) -> None:
+    query = Query(kafka, tmp_path)
+    with query.start("realtime", on_data_loss="warn") as running:
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20)])
+        kafka.receive_count(query.sink, 20)
+        running.checkpoint()
+        recreate(kafka, query.source)
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20, 80)])
+        wait_until(lambda: set(query.written()) == set(range(80)), 60, "the records of the new topic")
+    query.finish("realtime")
+    assert set(query.written()) == set(range(80))

@@ -5,7 +5,9 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,44 @@ def collect(call: Callable[[], Any], outcome: list[Any]) -> None:
         outcome.append(call())
     except TailraceError as failed:
         outcome.append(failed)
+
+
+STEPS = ["to commit the batch", "to say that it is done", "to begin the next one"]
+"""What Spark's thread of a query needs its lock for between the tasks of two batches, in this order."""
+
+
+@contextmanager
+def held_between_batches(running: RunningQuery, step: int, end_tasks: Callable[[], None]) -> Iterator[None]:
+    """Hold the thread of a query, whose tasks run, before one of the steps, and let it go on afterwards.
+
+    The lock is fair: who asks for it while the thread waits gets it right after the thread's next step.
+    """
+    execution: Any = running.query._jsq.streamingQuery()  # type: ignore[attr-defined]
+    thread = execution.queryExecutionThread()
+    lock = field_of(execution, "awaitProgressLock")
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:  # each has a thread of its own in the JVM
+        holder, other = first, second
+        holder.submit(lock.lock).result(30)
+        try:
+            end_tasks()
+            wait_until(lambda: lock.hasQueuedThread(thread), 60, f"the thread waits {STEPS[0]}")
+            for each in STEPS[1 : step + 1]:
+                next_turn = other.submit(lock.lock)
+                wait_until(lambda: lock.getQueueLength() == 2, 30, "the next turn is ours")
+                holder.submit(lock.unlock).result(30)
+                holder, other = other, holder
+                next_turn.result(30)
+                wait_until(lambda: lock.hasQueuedThread(thread), 60, f"the thread waits {each}")
+            yield
+        finally:
+            holder.submit(lock.unlock).result(30)
+
+
+def field_of(holder: Any, name: str) -> Any:
+    """The value of a private field that a class inherits."""
+    kind = holder.getClass()
+    while name not in [field.getName() for field in kind.getDeclaredFields()]:
+        kind = kind.getSuperclass()
+    field = kind.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(holder)

@@ -10,7 +10,7 @@ import pytest
 from conftest import Kafka, suspended, wait_until
 from load import Load
 from pyspark.sql import functions as F
-from stops import Query, collect, held
+from stops import STEPS, Query, collect, held, held_between_batches
 
 from tailrace.engine import RunControl
 from tailrace.errors import QueryFailed, TailraceError
@@ -77,6 +77,33 @@ class TestCheckpointOnRequest:
                 save.join(60)
             assert [type(outcome) for outcome in outcomes] == [SavedCheckpoint] * 4, outcomes
             assert {str(outcome.number) for outcome in outcomes} <= query.logged("commits")
+
+    @pytest.mark.parametrize("mode", ["realtime"])
+    @pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
+    def test_a_request_between_two_batches_is_not_lost(
+        self, kafka: Kafka, mode: str, step: int, tmp_path: Path
+    ) -> None:
+        """It returns with the batch that is about to be committed, or else it ends the next one."""
+        query = Query(kafka, tmp_path)
+        with query.start(mode) as running:
+            control = running._ending.control
+            assert control is not None
+            kafka.send_to_every_partition(query.source, [{"a": n} for n in range(20)])
+            kafka.receive_count(query.sink, 20)
+            outcome: list[Any] = []
+            saving = threading.Thread(target=collect, args=(running.checkpoint, outcome))
+            with held_between_batches(running, step, control.end_batch):
+                saving.start()
+                if step:
+                    wait_until(lambda: control.last_ended() is None, 30, "the request waits for the next batch")
+                else:
+                    wait_until(lambda: running._saving._current, 30, "the request")  # type: ignore[union-attr]
+            saving.join(60)
+            (saved,) = outcome
+            assert saved.number == (1 if step else 0)
+            assert str(saved.number) in query.logged("commits")
+        query.finish(mode)
+        assert query.written() == Counter(range(20))
 
     @pytest.mark.parametrize("mode", ["realtime"])
     def test_ctrl_c_during_the_pause_leaves_no_caller_waiting(

@@ -1,6 +1,6 @@
 """A stop saves what was read: over many stops under load no record is lost and none is written twice.
 
-``TAILRACE_RESTARTS`` sets the number of stops; `make soak` uses twenty and prints how long they took.
+``TAILRACE_RESTARTS`` sets the number of stops; `make soak-stops` uses twenty and saves how long they took.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import Kafka
+from figures import note
 from load import Load
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -32,6 +33,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot im
 RESTARTS = int(os.environ.get("TAILRACE_RESTARTS", "3"))
 SOAK = RESTARTS > 3
 KEYS = 7
+PLACE = ", two workers" if "TAILRACE_TEST_MASTER" in os.environ else ""
 
 
 def plain(records: DataFrame) -> DataFrame:
@@ -119,6 +121,7 @@ def require_exact_stops(kafka: Kafka, tmp_path: Path, times: dict[str, list[floa
             began = time.monotonic()
             summary = running.stop(60)  # on a busy machine a batch takes its time
             taken.append(time.monotonic() - began)
+            note("stops", f"{name}, {mode}{PLACE}", taken[-1])
             assert summary.repeats == ""
             assert summary.uncommitted_rows == 0
     summary = tr.run(pipeline, mode, once=True, **options)

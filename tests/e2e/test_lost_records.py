@@ -6,17 +6,20 @@ import secrets
 import shutil
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
 from copies import Copy, numbers
+from figures import note
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace.errors import DataLost
+from tailrace.kafka.records import read_records
 from tailrace.kafka.topics import create_topic, delete_topics, list_topics
 from tailrace.running.topic_watch import ADOPTED
 
@@ -84,6 +87,7 @@ class TestATopicThatIsCreatedAgain:
         began = time.monotonic()
         with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and created again"):
             running.wait(60)
+        note("watch", f"a topic that was created again is named, {mode}", time.monotonic() - began)
         assert time.monotonic() - began < 30  # about three on a quiet machine
         copy.run_once(writer, mode, on_data_loss="warn")
         assert has_new(copy, count)
@@ -253,6 +257,7 @@ def test_records_that_kafka_deletes_while_the_query_runs(
     time.sleep(1.5)  # the query has the first record
     kafka.send(topic, [{"a": number, "filling": "x" * 200_000} for number in range(1, 41)])
     delete_until(kafka, topic, 30)
+    began = time.monotonic()
     if on_data_loss == "fail":
         with pytest.raises(DataLost, match=f"{topic}-0") as failed:
             running.wait(60)
@@ -260,6 +265,8 @@ def test_records_that_kafka_deletes_while_the_query_runs(
     else:
         wait_until(lambda: set(numbers(copy.written())) >= {0, *range(30, 41)}, 60, "the records that are left")
         running.stop()
+    # The query is busy with its first record for most of that time.
+    note("watch", f"deleted records, {mode}, on_data_loss={on_data_loss}", time.monotonic() - began)
 
 
 def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -285,6 +292,38 @@ def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplo
         kafka.send_to_every_partition(topic, new_records(20))
         wait_until(lambda: has_new(copy, 20), 60, "the results")
         assert running.stop().repeats == ""
+
+
+def test_dead_letters_that_are_created_again(
+    kafka: Kafka, mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the query runs and between two runs: it is said, and no input is lost."""
+    source, sink, letters = (kafka.topic(name, 1) for name in ("in", "out", "letters"))
+    pipeline = tr.Pipeline(
+        f"letters-{secrets.token_hex(4)}",
+        tr.KafkaSource(source, "a long", starting="earliest"),
+        lambda rows: rows,
+        tr.KafkaSink(sink),
+        dead_letters=letters,
+    )
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "c"}
+
+    def reports() -> list[str]:
+        return [each.message for each in caplog.records if each.levelname == "WARNING"]
+
+    with caplog.at_level(logging.WARNING, "tailrace"), tr.start(pipeline, mode, **options):
+        kafka.send(source, [{"a": 1}, b"{"])
+        wait_until(lambda: len(list(read_records(kafka.config, letters))) == 1, 60, "the dead letter")
+        recreate(kafka, letters, partitions=1)
+        wait_until(reports, 30, "the change is logged")
+    recreate(kafka, letters, partitions=1)
+    with caplog.at_level(logging.WARNING, "tailrace"), tr.start(pipeline, mode, **options):
+        kafka.send(source, [b"[", {"a": 2}])
+        kafka.receive_count(sink, 2)
+        wait_until(lambda: len(list(read_records(kafka.config, letters))) == 1, 60, "the next dead letter")
+    (first, second) = reports()
+    assert first == second
+    assert f"topic '{letters}', which it writes to, was deleted and created again: earlier results are gone" in first
 
 
 def test_a_checkpoint_without_ids_takes_those_of_its_topics(

@@ -16,6 +16,7 @@ from commands import TAILRACE, environment
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from conftest import Kafka
+from figures import note
 
 import tailrace as tr
 from tailrace.errors import CheckpointOutgrown
@@ -165,6 +166,7 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.Cap
         assert len(kafka.receive_count(f"{name}-out", 10 * number + 10)) == 10 * number + 10
         (closed,) = [at for at, line in lines if line.startswith("done after")]
         after_s.append(closed - last_written_at(kafka, f"{name}-out", 2))
+        note("stops", f"closing message of --once after the last output, {mode}", after_s[-1])
     # The record's own time is a little earlier than its acknowledgement, so the closing message is in fact sooner.
     assert max(after_s) < 60, "it does not wait for the end of the interval, which is five minutes"
     if RUNS > 1:  # nothing else runs meanwhile

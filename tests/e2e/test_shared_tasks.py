@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from commands import PIPELINE, tailrace
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
+from copies import Copy, numbers
+from figures import note
 from load import Load
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -41,13 +45,13 @@ class Query:
             malformed="drop",
         )
 
-    def start(self, **options: Any) -> RunningQuery:
+    def start(self, mode: str = "realtime", **options: Any) -> RunningQuery:
         servers = self.kafka.bootstrap_servers
-        return tr.start(self.pipeline, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
+        return tr.start(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, **options)
 
-    def run_once(self, **options: Any) -> RunSummary:
+    def run_once(self, mode: str = "realtime", **options: Any) -> RunSummary:
         servers = self.kafka.bootstrap_servers
-        return tr.run(self.pipeline, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True, **options)
+        return tr.run(self.pipeline, mode, bootstrap_servers=servers, checkpoint=self.checkpoint, once=True, **options)
 
     def rows(self) -> list[Any]:
         return [json.loads(record.value) for record in read_records(self.kafka.config, self.sink)]
@@ -74,6 +78,18 @@ def test_more_partitions_than_slots(kafka: Kafka, tmp_path: Path) -> None:
             kafka.send_to_every_partition(query.source, [{"a": n} for n in range(480 + 24 * number, 504 + 24 * number)])
             wait_until(lambda count=504 + 24 * number: len(query.rows()) >= count, 60, "all are written")
     assert query.written() == Counter(range(552))
+
+
+def test_four_slots_for_24_partitions(own_home: dict[str, str], kafka: Kafka, tmp_path: Path) -> None:
+    """The command on a Spark with given slots: as many tasks as fit, and each record once."""
+    source, sink = kafka.topic("in", 24), kafka.topic("out", 1)
+    kafka.send_to_every_partition(source, [{"id": n, "card": "c", "amount": 99.0} for n in range(480)])
+    (tmp_path / "cards.py").write_text(PIPELINE.format(name="cards", source=source, sink=sink))
+    options = ("--master", "local[4]", "--tasks", "auto", "--bootstrap-servers", kafka.bootstrap_servers)
+    done = tailrace("run", "cards.py", "--once", *options, cwd=tmp_path, env=own_home)
+    assert done.returncode == 0, done.stderr
+    assert "4 task slots; " in done.stderr
+    assert Counter(row["id"] for _, row in kafka.receive_count(sink, 480)) == Counter(range(480))
 
 
 def test_order_within_a_partition(kafka: Kafka, tmp_path: Path) -> None:
@@ -116,6 +132,10 @@ def test_a_keyed_aggregate_with_auto(kafka: Kafka, tmp_path: Path) -> None:
         assert running.slots is not None
         assert running.slots.stages == (4, 4)
         time.sleep(2)
+    report = tr.check(query.pipeline, bootstrap_servers=kafka.bootstrap_servers, checkpoint=query.checkpoint, tasks=2)
+    assert report.slots is not None
+    assert report.slots.stages == (2, 4)
+    assert report.checkpoint.endswith("; it keeps its 4 shuffle partitions")
     with query.start(tasks="auto"):
         counts = Counter(n % 5 for n in range(load.sent))
         wait_until(lambda: Counter({row["key"]: row["count"] for row in query.rows()}) == counts, 60, "all are counted")
@@ -131,10 +151,93 @@ def test_new_partitions_are_read_within_seconds(kafka: Kafka, tmp_path: Path, *,
         kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8, 32)])
         began = time.monotonic()
         wait_until(lambda: len(query.rows()) >= 32, 60, "the new partitions are read")
+        slot = "with a free slot" if spare else "without a free slot"
+        note("watch", f"new partitions are read, realtime, {slot}", time.monotonic() - began)
         assert time.monotonic() - began < 30  # 10 s on a machine that does nothing else
         assert len(running.positions()) == 12
         assert running.starved == ""
     assert query.written() == Counter(range(32))
+
+
+def test_a_micro_batch_query_reads_new_partitions(kafka: Kafka, tmp_path: Path) -> None:
+    query = Query(kafka, tmp_path, 2)
+    with query.start("microbatch"):
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8)])
+        wait_until(lambda: len(query.rows()) >= 8, 60, "the first partitions are read")
+        kafka.add_partitions(query.source, 6)
+        kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8, 32)])
+        began = time.monotonic()
+        wait_until(lambda: len(query.rows()) >= 32, 60, "the new partitions are read")
+        note("watch", "new partitions are read, microbatch", time.monotonic() - began)
+        assert time.monotonic() - began < 30
+    assert query.written() == Counter(range(32))
+
+
+@pytest.mark.parametrize("tasks", [None, 8], ids=["a task each", "shared tasks"])
+def test_new_partitions_between_two_runs(kafka: Kafka, mode: str, tmp_path: Path, tasks: int | None) -> None:
+    """They are read from their beginning; if there are too few slots for them, the next start says so."""
+    query = Query(kafka, tmp_path, 4)
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8)])
+    query.run_once(mode, tasks=tasks)
+    kafka.add_partitions(query.source, 12 if tasks else 8)  # the session has 8 slots
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(8, 32)])
+    if tasks and mode == "realtime":
+        with pytest.raises(SlotsMissing, match="12 task slots"):
+            query.run_once(mode)
+    query.run_once(mode, tasks=tasks)
+    assert query.written() == Counter(range(32))
+
+
+def test_a_writer_that_assigns_partitions_shares_tasks(copy: Copy, kafka: Kafka) -> None:
+    topic = kafka.topic("in", 8)
+    kafka.send_to_every_partition(topic, [{"a": n} for n in range(80)])
+    rows = copy.read(assign=json.dumps({topic: [1, 3, 4, 6, 7]}), startingOffsets="earliest")
+    writer = copy.writer(rows)
+    assert [task.split(", ") for task in tr.check(writer, tasks=2).reads] == [
+        [f"{topic}-{number}" for number in numbers] for numbers in ([1, 4, 7], [3, 6])
+    ]
+    with copy.start(writer, "realtime", tasks=2) as running:
+        wait_until(lambda: len(copy.written()) >= 50, 60, "all are written")
+        assert {each.partition: each.task for each in running.positions()} == {1: 0, 3: 1, 4: 0, 6: 1, 7: 0}
+    kafka.send_to_every_partition(topic, [{"a": n} for n in range(80, 96)])
+    copy.run_once(writer, "realtime", tasks=3)
+    assert numbers(copy.written()) == Counter(n for n in range(96) if n % 8 in {1, 3, 4, 6, 7})
+
+
+def test_lost_records_of_one_partition_delay_no_other_in_its_task(copy: Copy, kafka: Kafka) -> None:
+    """The reader continues that partition at the first record that is left."""
+    topic = kafka.topic("in", 4)
+    kafka.send_to_every_partition(topic, [{"a": n} for n in range(40)])
+    writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"))
+    copy.run_once(writer, "realtime", tasks=1)
+    kafka.send_to_every_partition(topic, [{"a": n} for n in range(40, 80)])
+    admin = AdminClient(kafka.config)  # held by name: its answers die with it
+    (deleted,) = admin.delete_records([TopicPartition(topic, 2, 15)]).values()
+    deleted.result(20)
+    copy.run_once(writer, "realtime", tasks=1)
+    gone = {42, 46, 50, 54, 58}
+    assert numbers(copy.written()) == Counter(set(range(80)) - gone)
+
+
+def test_transactions_in_a_shared_task(copy: Copy, kafka: Kafka) -> None:
+    """Aborted records are skipped, and the position passes the marks at the ends of the partitions."""
+    topic = kafka.topic("in", 4)
+    options = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    writer = copy.writer(copy.read(subscribe=topic, **options))
+    producer = Producer({**kafka.config, "transactional.id": topic})
+    producer.init_transactions(20)
+    with copy.start(writer, "realtime", tasks=1) as running:
+        for round_ in range(4):
+            producer.begin_transaction()
+            for n in range(8):
+                producer.produce(topic, json.dumps({"a": 8 * round_ + n}).encode(), partition=n % 4)
+            producer.flush(20)
+            (producer.abort_transaction if round_ % 2 else producer.commit_transaction)(20)
+        wait_until(lambda: len(copy.written()) >= 16, 60, "the committed records")
+        ends = log_ends(kafka.config, {topic: 4})[topic]
+        wait_until(lambda: offsets(running) == ends, 10, "the positions")
+    copy.run_once(writer, "realtime", tasks=1)
+    assert numbers(copy.written()) == Counter([*range(8), *range(16, 24)])
 
 
 def test_positions_are_those_that_a_client_sees(kafka: Kafka, tmp_path: Path) -> None:
@@ -149,6 +252,7 @@ def test_positions_are_those_that_a_client_sees(kafka: Kafka, tmp_path: Path) ->
             sent_at = time.monotonic()
             wait_until(lambda ends=ends: offsets(running) == ends, 5, "the positions")
             waits_s.append(time.monotonic() - sent_at)
+            note("watch", "positions equal a client's view after it was asked", waits_s[-1])
         assert sorted(waits_s)[5] < 1, waits_s
         positions = running.positions()
         assert [each.lag for each in positions] == [0] * 6

@@ -1,4 +1,4 @@
-"""A checkpoint moves between Spark alone and Tailrace: a user's own query, five times each way, in both modes."""
+"""A checkpoint moves between Spark alone and Tailrace five times each way, within a mode and from one to the other."""
 
 import json
 from collections import Counter
@@ -20,8 +20,8 @@ from tailrace.kafka.records import read_records
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-RUNS = 11
-"""By Spark alone and by Tailrace in turn: the checkpoint moves five times each way."""
+MODES = "rrmmrmmrrrm"
+"""The modes of the runs, by Spark alone and by Tailrace in turn: each follows the other in either mode."""
 NEEDED = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -70,7 +70,10 @@ class Query:
             assert query.awaitTermination(120)
         assert streams_of(query) == [KAFKA_STREAM], "Spark's own source reads the topic"
 
-    def run_by_tailrace(self, spark: SparkSession, mode: str) -> None:
+    def run_by_tailrace(self, spark: SparkSession, mode: str, *, stops: bool) -> None:
+        """Process everything, first in a run that is stopped."""
+        if stops:
+            assert tr.start(self.writer(spark), mode, checkpoint=self.checkpoint).stop(60).repeats == ""
         summary = tr.run(self.writer(spark), mode, checkpoint=self.checkpoint, once=True)
         assert summary.repeats == ""
 
@@ -107,11 +110,14 @@ def test_a_checkpoint_moves_between_spark_alone_and_tailrace(
     spark: SparkSession, kafka: Kafka, tmp_path: Path, transform: Callable[[DataFrame], DataFrame]
 ) -> None:
     query, sent = Query(kafka, tmp_path, transform), 0
-    for number in range(RUNS):
-        mode = ("realtime", "microbatch")[number // 2 % 2]
+    for number, letter in enumerate(MODES):
+        mode = {"r": "realtime", "m": "microbatch"}[letter]
         kafka.send_to_every_partition(query.source, [{"a": n} for n in range(sent, sent + 20)])
         sent += 20
-        (query.run_by_tailrace if number % 2 else query.run_by_spark)(spark, mode)
+        if number % 2:
+            query.run_by_tailrace(spark, mode, stops=number < 4)
+        else:
+            query.run_by_spark(spark, mode)
         if transform is counted:
             require_each_count_once(query.written(), sent, every=False)
         else:

@@ -1,6 +1,7 @@
 """A silent broker, a starved partition and a slow function are told apart within seconds, and nothing else is accused.
 
-A program beside the query takes every core it can get. The time of each finding is printed: pytest -s shows it.
+A program beside the query takes every core it can get. ``TAILRACE_WAITS`` sets the number of runs; `make soak-watch`
+uses fifty and saves how soon each state was found.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import Kafka, suspended, wait_until
+from figures import note
 from load import Load
 from pyspark.sql import functions as F
 
@@ -57,9 +59,10 @@ def await_only(running: RunningQuery, state: str, *, since: float) -> str:
     """Wait until the query is in this state and in no other; say how long it took."""
     wait_until(lambda: states(running), 20, f"it is {state}")
     sentences = states(running)
-    print(f"\n{state} after {time.monotonic() - since:.1f} s: {sentences}")
+    took_s = time.monotonic() - since
+    note("watch", f"{state}, beside busy cores", took_s)
     assert [*sentences] == [state]
-    assert time.monotonic() - since < 10  # 5 s on a machine that does little else
+    assert took_s < 10  # 5 s on a machine that does little else
     return sentences[state]
 
 
@@ -67,7 +70,10 @@ def through_a_slow_function(events: Any) -> Any:
     return events.withColumn("waited_s", F.udf(lambda wait_s: time.sleep(wait_s) or wait_s, "double")("wait_s"))
 
 
-def test_starved_stalled_and_slow_are_distinguished(spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", range(max(1, RUNS // 10)))
+def test_starved_stalled_and_slow_are_distinguished(
+    spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path, run: int
+) -> None:
     given = pipeline(kafka, through_a_slow_function)
     source, sink = given.sources[0].topic_names[0], given.sink.topic or ""
     options = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "c", "starved": "warn"}

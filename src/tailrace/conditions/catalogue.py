@@ -39,6 +39,7 @@ CATALOGUE: tuple[Condition, ...] = (
     *sources.RECORDS_LOST.values(),
     sources.TOPIC_DELETED,
     sources.RECORDS_GONE,
+    spark.EXECUTOR_LOST,
     spark.REALTIME_REFUSED,
     # A dead letter that is too large names the same exception.
     records.REFUSED_BY_PRODUCER,

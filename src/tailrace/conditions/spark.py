@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tailrace.conditions.condition import Condition
-from tailrace.errors import QueryFailed, QueryRefused, SettingRefused, SlotsMissing, counted
+from tailrace.errors import ExecutorLost, QueryFailed, QueryRefused, SettingRefused, SlotsMissing, counted
 
 
 def _slots(match: re.Match[str]) -> Mapping[str, str]:
@@ -41,6 +41,17 @@ SETTING_REFUSED = Condition(
     fix="unset {setting}",
     only_realtime=True,
     defaults={"setting": "a Spark setting", "value": ""},
+)
+EXECUTOR_LOST = Condition(
+    error=ExecutorLost,
+    pattern=r"ExecutorLostFailure \(executor (?P<executor>[^\s)]+)[^)]*\)(?: Reason: (?P<reason>[^\r\n]*))?",
+    what="query {query!r} lost an executor of its cluster",
+    why="executor {executor} ended: {reason}",
+    fix=(
+        "start the query again: it continues from its last checkpoint. If executors end again, read their logs; exit "
+        "code 137 often means too little memory (--conf spark.executor.memory=4g)"
+    ),
+    defaults={"reason": "Spark names no reason"},
 )
 REALTIME_REFUSED = Condition(
     error=QueryRefused,

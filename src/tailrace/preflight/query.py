@@ -150,6 +150,14 @@ class Query:
         return fitting_tasks(self.slots, self.capacity.free, len(self.reads), shuffles_follow=follow)
 
     @property
+    def progress(self) -> str:
+        """What its checkpoint allows, as a sentence; empty if no batch is complete yet."""
+        if self.saved is None or not self.saved.modes:
+            return ""
+        kept = self.saved.shuffle_partitions if self.shuffles else None
+        return self.saved.modes + (f"; it keeps its {kept} shuffle partitions" if kept is not None else "")
+
+    @property
     def shuffles(self) -> int:
         """The number of shuffles."""
         if self.slots is not None:

@@ -40,7 +40,8 @@ class CheckReport:
         available: The free task slots of the Spark that would run it.
         findings: The worst first.
         latency: The links of the latency chain, in milliseconds, as far as the settings say.
-        checkpoint: The modes that can continue its checkpoint, as a sentence; empty if it has none yet.
+        checkpoint: The modes that can continue its checkpoint, and the number of shuffle partitions that it keeps, as a
+            sentence; empty if it has none yet.
         python: What each of its Python functions cost in the last run; empty if it has not run yet.
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
         why_microbatch: With ``mode="auto"``: why it runs in micro-batch: the errors in real time.

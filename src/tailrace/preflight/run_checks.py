@@ -24,7 +24,7 @@ def run_checks(query: Query, earlier: Sequence[Finding] = ()) -> CheckReport:
         query.capacity.free,
         worst_first(findings),
         latency_chain(query),
-        query.saved.modes if query.saved is not None else "",
+        query.progress,
         query.saved.python if query.saved is not None else {},
         query.runs_in_microbatch,
         reads=query.tasks,

@@ -9,6 +9,7 @@ from tailrace.errors import (
     CheckpointUnwritable,
     DataLost,
     DeadLettersFailed,
+    ExecutorLost,
     NotAuthorized,
     QueryFailed,
     QueryRefused,
@@ -534,3 +535,18 @@ def test_records_that_are_gone_are_reported_with_their_topic(text: str, what: st
     assert error.what == what
     assert why in error.why
     assert error.fix.endswith("start it with --on-data-loss warn (on_data_loss='warn')")
+
+
+def test_a_lost_executor_is_named_with_its_exit_code() -> None:
+    error = translate_failure(
+        "fraud",
+        "[STREAM_FAILED] Query [id = 0c5a, runId = 91be] terminated with exception: Job aborted due to stage failure: "
+        "Task 0 in stage 25.0 failed 1 times, most recent failure: Lost task 0.0 in stage 25.0 (TID 52) (127.0.0.1 "
+        "executor 0): ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command "
+        "exited with code 137\n"
+        f"Driver stacktrace:\n{JAVA_FRAMES}",
+    )
+    assert isinstance(error, ExecutorLost)
+    assert error.what == "query 'fraud' lost an executor of its cluster"
+    assert error.why == "executor 0 ended: Command exited with code 137"
+    assert "start the query again" in error.fix

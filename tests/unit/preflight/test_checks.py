@@ -424,6 +424,22 @@ def test_shared_tasks_are_the_first_fix_for_missing_slots(changed: dict[str, Any
         assert missing.fix.startswith(f"--tasks {tasks} or ")
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({}, ""),
+        ({"saved": Saved("/c")}, ""),
+        ({"saved": Saved("/c", format=2, shuffle_partitions=6)}, "/c, format 2: both modes can continue it"),
+        (
+            {"saved": Saved("/c", format=2, shuffle_partitions=6), "slots": Slots((2, 6))},
+            "/c, format 2: both modes can continue it; it keeps its 6 shuffle partitions",
+        ),
+    ],
+)
+def test_a_checkpoint_says_what_it_keeps(changed: dict[str, Any], sentence: str) -> None:
+    assert query(**changed).progress == sentence
+
+
 def test_a_query_with_unknown_slots_has_no_fitting_tasks() -> None:
     assert query(slots=None).fitting_tasks == 0
 
