@@ -35,7 +35,7 @@ STUDIES = {
     ),
     "shared-tasks": (
         "Partitions that share tasks",
-        "24 partitions, read by one task each and by four tasks in all. Five runs of each, in turn.",
+        "24 partitions, read by one task each and by four tasks in all. Five runs of each, alternately.",
     ),
     "python": (
         "Python functions",

@@ -161,7 +161,7 @@ class ControlledStream(
     partitions
   }
 
-  /** Divide partitions among the tasks, in turn and in a fixed order. */
+  /** Assign partitions to the tasks round-robin, in a fixed order. */
   private def share(partitions: Array[KafkaBatchInputPartition]): Array[Array[KafkaBatchInputPartition]] = {
     val sorted = partitions.sortBy { each =>
       val topicPartition = each.offsetRange.topicPartition

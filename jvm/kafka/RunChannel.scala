@@ -19,7 +19,7 @@ import org.apache.spark.util.{RpcUtils, ThreadUtils, Utils}
 private[tailrace] object OpenReaders {
   private val readers = ConcurrentHashMap.newKeySet[RealTimeReader]()
 
-  /** Add a reader, and end it if its batch has been ended already; return how far it must read all the same. */
+  /** Add a reader, and end it if its batch has been ended already; return the offsets up to which it must still read. */
   def open(reader: RealTimeReader, opened: ReaderOpened): Map[TopicPartition, Long] = {
     readers.add(reader) // before the question: a request in between finds it here
     try {
@@ -89,7 +89,7 @@ private[tailrace] object RunChannel extends Logging {
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
 
-  /** The endpoint of an executor and its way to the driver. */
+  /** The endpoint of an executor, and the driver's. */
   private final class ExecutorSide(val env: SparkEnv) {
     val driver: RpcEndpointRef = RpcUtils.makeDriverRef(DriverName, env.conf, env.rpcEnv)
     // After the question for the driver, which may fail, and under a name that an earlier try cannot have taken.

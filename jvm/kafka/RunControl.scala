@@ -121,13 +121,13 @@ final class RunControl private (execution: StreamExecution) {
   /** The ids of the query's topics. */
   private[tailrace] lazy val topicRecord = new TopicRecord(execution.sparkSession, execution.resolvedCheckpointRoot)
 
-  /** What a user should know of the topics, and has not been told yet. */
-  private val untold = new ConcurrentLinkedQueue[JObject]()
+  /** Notices about the topics that are not logged yet. */
+  private val unlogged = new ConcurrentLinkedQueue[JObject]()
 
-  private[tailrace] def note(notice: JObject): Unit = untold.add(notice)
+  private[tailrace] def note(notice: JObject): Unit = unlogged.add(notice)
 
-  /** Return what a user should know of the topics, once, as JSON. */
-  def notices: String = compact(render(JArray(Iterator.continually(untold.poll()).takeWhile(_ != null).toList)))
+  /** Return the new notices about the topics as JSON, each once. */
+  def notices: String = compact(render(JArray(Iterator.continually(unlogged.poll()).takeWhile(_ != null).toList)))
 
   /** The last two batches that were planned in this run, by any source; the newest first. */
   private var plannedBatches: List[Long] = Nil

@@ -31,7 +31,7 @@ object RealTimePython {
    * @param query the name of the query, for metrics
    * @param worker the pickled worker code
    * @param timeoutMs how long a function may take for one call
-   * @param deadLetters where records go on which a function fails; null if the query fails instead
+   * @param deadLetters the topic for records on which a function fails; null if the query fails instead
    * @param always whether also in micro-batch and in batch, where Spark's own operators write no dead letters
    */
   def install(

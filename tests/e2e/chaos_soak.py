@@ -41,8 +41,8 @@ pipeline = tr.Pipeline(
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with Project.at(tmp_path) as made:
-        yield made
+    with Project.at(tmp_path) as project:
+        yield project
 
 
 @pytest.mark.timeout(3600)

@@ -110,8 +110,8 @@ def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:
 def executors_of(spark: SparkSession) -> list[psutil.Process]:
     """The executors of this program."""
     application = str(spark.sparkContext.applicationId)
-    found = [each for each in psutil.process_iter(["cmdline"]) if application in (each.info["cmdline"] or ())]
-    return [each for each in found if any("CoarseGrainedExecutorBackend" in word for word in each.info["cmdline"])]
+    processes = [each for each in psutil.process_iter(["cmdline"]) if application in (each.info["cmdline"] or ())]
+    return [each for each in processes if any("CoarseGrainedExecutorBackend" in word for word in each.info["cmdline"])]
 
 
 def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) -> None:

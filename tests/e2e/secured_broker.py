@@ -30,8 +30,13 @@ from tailrace.toolchain import ensure_java
 from tailrace.toolchain.guarded_process import GuardedProcess
 
 PASSWORD = "correct-horse-battery"
-_MECHANISM = "SCRAM-SHA-256"
-_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN_USER = "bob"
+"""The only user who can log in with PLAIN; the broker's configuration names him."""
+_SCRAM, _PLAIN = "SCRAM-SHA-256", "PLAIN"
+_MODULES = {
+    _SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    _PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+}
 
 
 @dataclass
@@ -102,10 +107,11 @@ class SecuredKafka(Kafka):
 
 
 def _login(user: str, password: str) -> dict[str, str]:
+    mechanism = _PLAIN if user == PLAIN_USER else _SCRAM
     return {
         "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": _MECHANISM,
-        "kafka.sasl.jaas.config": f'{_LOGIN} required username="{user}" password="{password}";',
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": f'{_MODULES[mechanism]} required username="{user}" password="{password}";',
     }
 
 
@@ -122,8 +128,11 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller_port}",
         "advertised.listeners": listeners,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": _MECHANISM,
-        f"listener.name.sasl_ssl.{_MECHANISM.lower()}.sasl.jaas.config": f"{_LOGIN} required;",
+        "sasl.enabled.mechanisms": f"{_SCRAM},{_PLAIN}",
+        f"listener.name.sasl_ssl.{_SCRAM.lower()}.sasl.jaas.config": f"{_MODULES[_SCRAM]} required;",
+        f"listener.name.sasl_ssl.{_PLAIN.lower()}.sasl.jaas.config": (
+            f'{_MODULES[_PLAIN]} required user_{PLAIN_USER}="{PASSWORD}";'
+        ),
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(folder / "broker.p12"),
         "ssl.keystore.password": PASSWORD,

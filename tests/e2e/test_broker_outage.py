@@ -12,7 +12,7 @@ from tailrace.kafka.broker import Broker
 from tailrace.running import broker_watch
 
 
-def test_an_outage_is_told_when_it_begins_and_when_it_ends(
+def test_the_start_and_the_end_of_an_outage_are_logged(
     spark: Any,
     broker: Broker,
     kafka: Kafka,

@@ -166,7 +166,7 @@ def test_whoever_reads_the_output_may_stop_reading(
 
 
 @pytest.mark.parametrize("arguments", [["send", "absent", "x"], ["read", "absent"], ["read", "absent", "--follow"]])
-def test_a_missing_topic_is_told_and_not_made(
+def test_a_missing_topic_is_reported_and_not_created(
     kafka: Kafka, env: dict[str, str], tmp_path: Path, arguments: list[str]
 ) -> None:
     for _ in range(2):
@@ -174,13 +174,13 @@ def test_a_missing_topic_is_told_and_not_made(
 
 
 @pytest.mark.parametrize("arguments", [["send", "payments", "x"], ["read", "payments"]])
-def test_an_unreachable_broker_is_told(tmp_path: Path, arguments: list[str]) -> None:
+def test_an_unreachable_broker_is_reported(tmp_path: Path, arguments: list[str]) -> None:
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     result = tailrace("broker", *arguments, "--bootstrap-servers", nobody, cwd=tmp_path, timeout_s=20)
     assert_told(result, "BROKER_UNREACHABLE", 2)
 
 
-def test_a_record_that_kafka_does_not_take_is_told(kafka: Kafka, env: dict[str, str], tmp_path: Path) -> None:
+def test_a_record_that_kafka_refuses_is_reported(kafka: Kafka, env: dict[str, str], tmp_path: Path) -> None:
     topic = kafka.topic("small", partitions=1)
     too_large = "x" * 1_100_000
     sent = subprocess.run(

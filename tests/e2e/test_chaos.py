@@ -9,8 +9,8 @@ from chaos_command import ROUTED, Project, require_exact
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with Project.at(tmp_path) as made:
-        yield made
+    with Project.at(tmp_path) as project:
+        yield project
 
 
 @pytest.mark.timeout(300)

@@ -126,7 +126,7 @@ def python_findings(kafka: Kafka, transform: Any) -> dict[str, Any]:
     return {each.title.split()[2]: each for each in report.findings if each.code == "PYTHON_FUNCTION"}
 
 
-def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka: Kafka) -> None:
+def test_a_python_function_is_reported_with_its_name_and_its_path(spark: Any, kafka: Kafka) -> None:
     findings = python_findings(kafka, by_four_functions)
     assert {each.severity for each in findings.values()} == {"advice"}
     paths = {
@@ -140,7 +140,7 @@ def test_a_python_function_is_told_with_its_name_and_its_path(spark: Any, kafka:
         assert path in findings[name].why
 
 
-def test_a_python_function_is_told_with_the_users_line(spark: Any, kafka: Kafka) -> None:
+def test_a_python_function_is_reported_with_the_users_line(spark: Any, kafka: Kafka) -> None:
     lines = Path(__file__).read_text().splitlines()
     for name, finding in python_findings(kafka, by_four_functions).items():
         line = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {name} here"))
@@ -323,7 +323,7 @@ with tr.start(pipeline, bootstrap_servers=servers, checkpoint="c") as running:
     assert json.loads(ended.stdout) == [True, [3, 5, 3], "realtime"]
 
 
-def test_every_topic_that_is_missing_is_told(spark: Any, kafka: Kafka) -> None:
+def test_every_missing_topic_is_reported(spark: Any, kafka: Kafka) -> None:
     def counted(events: Any) -> Any:
         return events.groupBy("key").count()
 

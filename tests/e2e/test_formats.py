@@ -56,7 +56,7 @@ def test_a_pattern_reads_every_topic_that_it_matches(mode: str) -> None:
     assert {record.lineage.topic for record in output.records} == {f"{prefix}.east", f"{prefix}.west"}
 
 
-def test_a_pattern_that_matches_nothing_is_told(kafka: Kafka, mode: str, tmp_path: Path) -> None:
+def test_a_pattern_without_a_match_is_an_error(kafka: Kafka, mode: str, tmp_path: Path) -> None:
     here = pipeline(tr.KafkaSource(schema="id long", pattern="no-such-.*"), topic=kafka.topic("out"))
     with pytest.raises(TopicMissing, match="no topic matches"):
         tr.start(here, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path)
@@ -128,7 +128,7 @@ def test_a_nested_key_is_json_and_a_binary_one_stays(mode: str) -> None:
     assert record.key == b'{"a":1,"b":"x"}'
 
 
-def test_a_row_without_a_topic_is_told(mode: str) -> None:
+def test_a_row_without_a_topic_is_an_error(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("in"), "id long"),
         lambda df: df.withColumn("target", F.lit(None).cast("string")),
@@ -138,7 +138,7 @@ def test_a_row_without_a_topic_is_told(mode: str) -> None:
         run(here, [{"id": 1}], mode)
 
 
-def test_a_row_for_a_topic_that_is_not_there_is_told(mode: str) -> None:
+def test_a_row_for_a_missing_topic_is_an_error(mode: str) -> None:
     here = pipeline(
         tr.KafkaSource(fresh("in"), "id long"),
         lambda df: df.withColumn("target", F.lit("no-such-topic")),

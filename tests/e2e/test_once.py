@@ -86,6 +86,19 @@ def test_empty_topics_end_at_once(mode: str, tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_a_run_reads_every_source_to_its_end(mode: str, tmp_path: Path) -> None:
+    """One source is empty, then the other one has fewer new records."""
+    here, other = pipeline(), pipeline()
+    sources = [*here.sources, *other.sources]
+    both = replace(here, source=sources, transform=lambda first, second: first.union(second).select("id"))
+    send(here, range(50))
+    assert run_once(both, mode, tmp_path).input_rows == 50
+    send(here, range(50, 55))
+    send(other, range(55, 90))
+    assert run_once(both, mode, tmp_path).input_rows == 40
+    assert sorted(row["id"] for row in written(both)) == list(range(90))
+
+
 def test_nothing_twice_and_nothing_lost_while_records_keep_coming(tmp_path: Path) -> None:
     mode = "realtime"  # Spark itself bounds a run in micro-batches
     here = pipeline()
@@ -192,7 +205,7 @@ def test_a_writer_runs_once(spark: Any, kafka: Kafka, mode: str, tmp_path: Path)
     assert sorted(row["id"] for _, row in kafka.receive_count(sink, 30)) == list(range(30))
 
 
-def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_told(mode: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_state_or_of_fewer_sources_is_refused(mode: str, tmp_path: Path) -> None:
     here = pipeline(lambda df: df.groupBy("card").count())
     send(here, range(10))
     run_once(here, mode, tmp_path)

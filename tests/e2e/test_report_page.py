@@ -184,7 +184,7 @@ def test_axes_and_lines_have_their_names(open_report: Open) -> None:
     )
 
 
-def test_the_figures_under_the_cursor_are_told(open_report: Open) -> None:
+def test_the_figures_under_the_cursor_are_shown(open_report: Open) -> None:
     reader = open_report(RESULTS.bench_result())
     chart = reader.page.locator("#chart-time-0-2")
     chart.scroll_into_view_if_needed()

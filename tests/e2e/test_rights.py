@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from conftest import suspended, wait_until
-from secured_broker import PASSWORD, SecuredKafka, secured_kafka
+from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
 from tailrace.errors import (
@@ -135,7 +135,7 @@ def test_tls_at_a_port_without(kafka: SecuredKafka) -> None:
     ],
     ids=["wrong password", "certificate of a stranger", "certificate of a stranger in a JKS store"],
 )
-def test_with_a_java_key_store_it_is_told_as_well(
+def test_the_errors_are_the_same_with_a_java_keystore(
     spark: Any, kafka: SecuredKafka, options: dict[str, str], kind: type[KafkaError]
 ) -> None:
     case = Case(kafka)
@@ -165,23 +165,23 @@ def test_a_right_that_a_users_own_writer_lacks(
     writer = (
         records.select("value").writeStream.format("kafka").options(**options, topic=case.sink).queryName(case.name)
     )
-    (found,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
+    (finding,) = [each for each in tr.check(writer, mode).findings if each.severity == "error"]
     with pytest.raises(NotAuthorized) as refused:
         tr.start(writer, mode, checkpoint=tmp_path / "checkpoint")
-    for text in (found.title + found.why + found.fix, str(refused.value)):
+    for text in (finding.title + finding.why + finding.fix, str(refused.value)):
         assert f"user {case.user!r} may not" in text
         assert f"--operation {operation.capitalize()} --topic {getattr(case, topic)}" in text
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_no_right_to_make_the_topic_of_dead_letters(spark: Any, kafka: SecuredKafka, client: str) -> None:
+def test_no_right_to_create_the_dead_letter_topic(spark: Any, kafka: SecuredKafka, client: str) -> None:
     case = Case(kafka, EVERYTHING[:3])
     case.require_refused(case.pipeline(case.options(client)), NotAuthorized, case.dead, "malformed='drop'")
     assert case.check(case.pipeline(case.options(client), malformed="drop")) == {}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_topic_of_dead_letters_that_could_be_made_and_not_be_written_to(
+def test_a_dead_letter_topic_that_can_be_created_but_not_written_is_refused(
     spark: Any, kafka: SecuredKafka, client: str
 ) -> None:
     case = Case(kafka, (*EVERYTHING[:2], EVERYTHING[3]))
@@ -189,7 +189,7 @@ def test_a_topic_of_dead_letters_that_could_be_made_and_not_be_written_to(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_no_right_to_write_to_the_topic_of_dead_letters(spark: Any, kafka: SecuredKafka, client: str) -> None:
+def test_no_right_to_write_to_the_dead_letter_topic(spark: Any, kafka: SecuredKafka, client: str) -> None:
     case = Case(kafka, EVERYTHING[:2])
     dead = kafka.topic("dead", 1)
     kafka.grant(case.user, "DESCRIBE", dead)
@@ -199,7 +199,7 @@ def test_no_right_to_write_to_the_topic_of_dead_letters(spark: Any, kafka: Secur
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("topic", ["source", "sink"])
-def test_a_topic_that_a_user_may_not_see_looks_missing_and_that_is_said(
+def test_a_hidden_topic_is_missing_with_the_permission_to_see_it(
     spark: Any, kafka: SecuredKafka, client: str, topic: str
 ) -> None:
     case = Case(kafka, tuple(right for right in EVERYTHING if right[1] != topic))
@@ -207,7 +207,7 @@ def test_a_topic_that_a_user_may_not_see_looks_missing_and_that_is_said(
     case.require_refused(case.pipeline(case.options(client)), TopicMissing, *words)
 
 
-def test_a_topic_that_is_missing_for_everybody_is_not_made_by_the_question(kafka: SecuredKafka) -> None:
+def test_looking_for_a_missing_topic_does_not_create_it(kafka: SecuredKafka) -> None:
     plain = client_config(kafka.bootstrap_servers, {})
     assert plain is not None
     with pytest.raises(TopicMissing) as refused:
@@ -268,14 +268,30 @@ def test_rights_that_the_broker_does_not_report_are_unknown(
     case = Case(kafka)
     here = case.pipeline(malformed="drop")
     report = tr.check(here, mode, bootstrap_servers=kafka.secured_servers)
-    (found,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
+    (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
     assert asked
-    assert case.source in found.title + found.why
-    assert case.sink in found.title + found.why
+    assert case.source in finding.title + finding.why
+    assert case.sink in finding.title + finding.why
     kafka.send(case.source, [{"id": 1}])
     with case.start(here, mode) as running:
         assert "RIGHTS_UNKNOWN" in {each.code for each in running.report.findings}
         assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_plain_login(spark: Any, kafka: SecuredKafka, mode: str, client: str) -> None:
+    case = Case(kafka)
+    case.user = PLAIN_USER
+    wrong = case.pipeline(case.options(client, password="wrong"), malformed="drop")
+    case.require_refused(wrong, AuthenticationFailed, mode=mode)
+    here = case.pipeline(case.options(client), malformed="drop")
+    case.require_refused(here, TopicMissing, f"user {PLAIN_USER!r} may not see it", mode=mode)
+    for operation, topic in EVERYTHING[:2]:
+        kafka.grant(PLAIN_USER, operation, getattr(case, topic))
+    assert case.check(here, mode=mode) == {}
+    kafka.send(case.source, [{"id": 1}])
+    tr.run(here, mode, bootstrap_servers=kafka.secured_servers, conf=CONF, once=True)
+    assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
 def test_a_jks_trust_store(spark: Any, kafka: SecuredKafka, mode: str) -> None:
@@ -342,7 +358,7 @@ def test_records_by_hand_are_refused_by_the_right_that_is_missing(kafka: Secured
     assert len(list(read_records(config, case.source))) == 1, "no right to a group is needed"
 
 
-def test_a_broker_that_is_not_there_is_still_told_as_that(spark: Any, kafka: SecuredKafka) -> None:
+def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredKafka) -> None:
     case = Case(kafka)
     with pytest.raises(BrokerUnreachable):
         tr.start(case.pipeline(), "microbatch", bootstrap_servers="127.0.0.1:1")

@@ -90,7 +90,7 @@ def test_a_jar_that_the_registry_does_not_have_is_named(tmp_path: Path) -> None:
     assert missing.value.why == "Maven Central does not have it"
 
 
-def test_a_fetch_that_is_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path) -> None:
+def test_the_next_fetch_completes_one_that_was_killed(tmp_path: Path) -> None:
     cache = JarCache(tmp_path / "jars", tuple(jar for jar in read_lock() if jar.set_name == "connector"))
     command = [sys.executable, "-c", FETCHING, str(cache.folder)]
     # A session of its own, so that Ivy, which outlives the kill for some seconds, can be ended with the test.

@@ -71,7 +71,9 @@ def through_a_slow_function(events: Any) -> Any:
 
 
 @pytest.mark.parametrize("run", range(max(1, RUNS // 10)))
-def test_they_are_told_apart(spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path, run: int) -> None:
+def test_starved_stalled_and_slow_are_distinguished(
+    spark: Any, broker: Broker, kafka: Kafka, tmp_path: Path, run: int
+) -> None:
     given = pipeline(kafka, through_a_slow_function)
     source, sink = given.sources[0].topic_names[0], given.sink.topic or ""
     options = {"bootstrap_servers": kafka.bootstrap_servers, "checkpoint": tmp_path / "c", "starved": "warn"}

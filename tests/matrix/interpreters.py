@@ -74,10 +74,10 @@ def find_interpreter(version: str) -> Interpreter | None:
 
     The search order: the running Python, PATH, the folders of pyenv and uv.
     """
-    for candidate, origin in _candidates(version):
-        exact = ask_version(candidate)
+    for python, origin in _installed_pythons(version):
+        exact = ask_version(python)
         if exact is not None and exact.startswith(f"{version}."):
-            return Interpreter(candidate, exact, origin)
+            return Interpreter(python, exact, origin)
     return None
 
 
@@ -168,13 +168,13 @@ def unpack(jar: Path, home: Path, version: str) -> None:
         (modules / library.name).symlink_to(os.path.relpath(library, modules))
 
 
-def _candidates(version: str) -> Iterator[tuple[Path, str]]:
+def _installed_pythons(version: str) -> Iterator[tuple[Path, str]]:
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         yield Path(sys.executable), "running"
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        candidate = Path(folder) / f"python{version}"
-        if folder and candidate.is_file():
-            yield candidate, "PATH"
+        python = Path(folder) / f"python{version}"
+        if folder and python.is_file():
+            yield python, "PATH"
     for pattern in _USUAL_PLACES:
         place = os.path.expanduser(pattern.format(version=version))  # noqa: PTH111 - a pattern, not a path
         for path in sorted(glob.glob(place), reverse=True):  # noqa: PTH207 - an absolute pattern

@@ -177,6 +177,34 @@ def test_checks_import_no_client_and_no_jvm() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+def reached_from(layer: str) -> set[Path]:
+    """The files of a layer, those that they import, and so on."""
+    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in source_files()}
+    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    reached: set[Path] = set()
+    left = [path for path in source_files() if layer_of(path) == layer]
+    while left:
+        path = left.pop()
+        reached.add(path)
+        parts = [name.split(".") for name in imported_modules(tree_of(path))]
+        # An import runs the packages around a module, too; the outermost one loads the rest lazily.
+        names = {".".join(each[:length]) for each in parts for length in range(2, len(each) + 1)}
+        left += {modules[name] for name in names if name in modules} - reached
+    return reached
+
+
+def test_checks_reach_no_client_and_no_jvm_through_other_modules() -> None:
+    """Definitions name PySpark's types for type checkers; test_import_weight.py shows that nothing loads PySpark."""
+    assert {layer_of(path) for path in reached_from("prepare")} >= JVM_DOORS
+    offenders = [
+        f"{name_of(path)} imports {name}"
+        for path in reached_from("preflight")
+        for name in imported_modules(tree_of(path))
+        if name.split(".")[0] in {"confluent_kafka", "py4j"} or layer_of(path) in JVM_DOORS
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
 def test_every_form_of_import_is_detected() -> None:
     tree = ast.parse(
         "from typing import TYPE_CHECKING\n"

@@ -18,9 +18,9 @@ _COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "EVENT_TIME", "RAW")
 
 def values_in(file: str) -> dict[str, str]:
     """The public texts of a Scala object, by their names as Python writes them."""
-    found = _VALUE.findall((_SCALA / file).read_text(encoding="utf-8"))
-    assert found, f"no values in {file}"
-    return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper(): text for name, text in found}
+    values = _VALUE.findall((_SCALA / file).read_text(encoding="utf-8"))
+    assert values, f"no values in {file}"
+    return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper(): text for name, text in values}
 
 
 def test_the_headers_are_equal() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.checkpoint import Checkpoint, Owner, default_location
+from tailrace.cli.costs import cost_in_words
 from tailrace.errors import CheckpointForeign, CheckpointInUse, CheckpointUnwritable
+from tailrace.prepare.facts import read_checkpoint
 
 OWNER = Owner("fraud", ("payments",), "decisions")
 
@@ -256,6 +258,43 @@ def test_function_costs_are_saved_for_the_next_check(tmp_path: Path) -> None:
     assert Checkpoint(tmp_path).saved_costs() == {"risk": {"rows": 3, "python_ms": 0.5}}
     (tmp_path / "tailrace-python.json").write_text("{half")
     assert here.saved_costs() == {}
+
+
+class TestOlderVersions:
+    """A checkpoint as earlier versions left it, byte for byte."""
+
+    @pytest.fixture(autouse=True)
+    def _checkpoint(self, tmp_path: Path) -> None:
+        write_metadata(tmp_path)
+        write_offsets(tmp_path, 0)
+        write_commit(tmp_path, 0, "v2")
+        (tmp_path / ".tailrace.lock").write_text("4711")
+        (tmp_path / "tailrace.json").write_text('{"name": "fraud", "topics": ["payments"], "sink": "decisions"}')
+        (tmp_path / "tailrace-python.json").write_text(
+            '{"risk": {"rows": 3, "calls": 2, "most_rows": 2, "python_ms": 0.5, "waited_ms": 0.1, "trip_ms": 0.9,'
+            ' "failed": 0, "replaced": 0}}'
+        )
+
+    def test_its_query_continues(self, tmp_path: Path) -> None:
+        acquire_and_release(tmp_path)
+
+    def test_another_query_is_refused(self, tmp_path: Path) -> None:
+        assert (
+            Checkpoint(tmp_path).other_owner(Owner("other", ("payments",), "decisions"))
+            == "query 'fraud', which reads payments"
+        )
+
+    def test_its_costs_are_known(self, tmp_path: Path) -> None:
+        cost = read_checkpoint(Checkpoint(tmp_path)).python["risk"]
+        assert (
+            cost_in_words(cost) == "3 rows, 1.5 rows/call, 0.500 ms/row in Python, 0.10 ms queued, 0.90 ms round trip"
+        )
+
+
+@pytest.mark.parametrize("costs", ['{"risk": {"rows": 3}}', '{"risk": 3}', "[]"])
+def test_costs_of_an_unknown_version_are_unknown(tmp_path: Path, costs: str) -> None:
+    (tmp_path / "tailrace-python.json").write_text(costs)
+    assert read_checkpoint(Checkpoint(tmp_path)).python == {}
 
 
 def test_costs_are_not_written_after_the_lock_is_released(tmp_path: Path) -> None:

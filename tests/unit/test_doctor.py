@@ -48,17 +48,17 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Machine:
-    made = Machine(tmp_path, capsys)
+    fake = Machine(tmp_path, capsys)
     monkeypatch.setenv("COLUMNS", "400")
-    monkeypatch.setattr(doctor, "find_java", lambda: made.java)
+    monkeypatch.setattr(doctor, "find_java", lambda: fake.java)
     monkeypatch.setattr(doctor, "jar_paths", lambda _set: ())
-    monkeypatch.setattr(doctor, "broker_archive", lambda _java: made.archives[1])
-    monkeypatch.setattr(spark_jvm, "spark_archive", lambda *_: made.archives[0])
+    monkeypatch.setattr(doctor, "broker_archive", lambda _java: fake.archives[1])
+    monkeypatch.setattr(spark_jvm, "spark_archive", lambda *_: fake.archives[0])
     monkeypatch.setattr(spark_session, "uses_archive", lambda: True)
     for check in ("_jars", "_engine", "_broker"):
-        found = Finding(check, ok=True, needed=True, detail="present")
-        monkeypatch.setattr(doctor, check, lambda *_, each=found: [each] if each.name == "_jars" else each)
-    return made
+        present = Finding(check, ok=True, needed=True, detail="present")
+        monkeypatch.setattr(doctor, check, lambda *_, each=present: [each] if each.name == "_jars" else each)
+    return fake
 
 
 def test_archives_that_are_not_written_yet(machine: Machine) -> None:

@@ -255,7 +255,7 @@ class Course:
         return self._load_before_s + time.monotonic() - self._began
 
     def pause(self, seconds: float) -> None:
-        """Wait while everything goes on."""
+        """Wait while the run continues."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._tick()

@@ -28,7 +28,7 @@ class Place:
         broker: Its broker.
         disk: The disk of its checkpoint, if that can be full.
         outage_s: How long a fault lasts that ends by itself.
-        pause: Waits for some seconds while everything goes on.
+        pause: Waits for some seconds while the run continues.
     """
 
     pipeline: SupervisedPipeline
@@ -37,8 +37,8 @@ class Place:
     outage_s: float
     pause: Callable[[float], None]
 
-    def found(self, find: Find) -> list[psutil.Process]:
-        """Return the processes to kill; wait for them for a while."""
+    def wait_for(self, find: Find) -> list[psutil.Process]:
+        """Return the processes to kill, as soon as there are any; none after a while."""
         deadline = time.monotonic() + _FIND_TIMEOUT_S
         while not (processes := find()) and time.monotonic() < deadline:
             self.pause(_LOOK_EVERY_S)
@@ -55,20 +55,20 @@ def inject(fault: Fault, place: Place) -> None:
 
 
 def _kill_jvm(place: Place) -> None:
-    _kill(place.found(lambda: _existing(place.pipeline.jvm())), place, "Spark's JVM")
+    _kill(place.wait_for(lambda: _existing(place.pipeline.jvm())), place, "Spark's JVM")
 
 
 def _kill_driver(place: Place) -> None:
-    _kill(place.found(lambda: _existing(place.pipeline.driver())), place, "the Python driver")
+    _kill(place.wait_for(lambda: _existing(place.pipeline.driver())), place, "the Python driver")
 
 
 def _kill_both(place: Place) -> None:
-    jvm = place.found(lambda: _existing(place.pipeline.jvm()))
+    jvm = place.wait_for(lambda: _existing(place.pipeline.jvm()))
     _kill([*_existing(place.pipeline.driver()), *jvm], place, "Spark's JVM")
 
 
 def _kill_workers(place: Place) -> None:
-    workers = place.found(place.pipeline.workers)
+    workers = place.wait_for(place.pipeline.workers)
     if not workers:
         raise OptionRefused(
             "--fault workers: the pipeline has no Python worker",
@@ -79,7 +79,7 @@ def _kill_workers(place: Place) -> None:
 
 
 def _kill_executor(place: Place) -> None:
-    executors = place.found(place.pipeline.executors)
+    executors = place.wait_for(place.pipeline.executors)
     if not executors:
         raise OptionRefused(
             "--fault executor: no executor of the pipeline runs on this machine",

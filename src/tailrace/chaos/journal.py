@@ -44,7 +44,7 @@ class Journal:
         """How long the load has lasted."""
         lines = self._read()
         self.is_resumed = bool(lines)
-        """Whether a run was interrupted that can go on."""
+        """Whether an interrupted run can continue."""
         if not lines:
             self._write({"fingerprint": fingerprint})
             return
@@ -67,10 +67,10 @@ class Journal:
         if not self._file.exists():
             return []
         # A kill may have interrupted the write of the last line.
-        whole, _, half_written = self._file.read_text().rpartition("\n")
-        if half_written:
-            self._file.write_text(f"{whole}\n" if whole else "")
-        return [json.loads(line) for line in whole.splitlines()]
+        complete, _, incomplete = self._file.read_text().rpartition("\n")
+        if incomplete:
+            self._file.write_text(f"{complete}\n" if complete else "")
+        return [json.loads(line) for line in complete.splitlines()]
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._file.open("a") as file:

@@ -36,7 +36,7 @@ class Moment(StrEnum):
     RESTART = "restart"
     """Within two seconds after the pipeline runs again."""
     BOUNDARY = "boundary"
-    """Just before, during and just after a checkpoint is written, in turn."""
+    """Just before, during and just after the write of a checkpoint, one after another."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ChaosOptions:
 
     Attributes:
         kills: How many faults to inject.
-        faults: Which ones, in turn.
+        faults: Which ones, one after another.
         at: When they happen.
         rate: Records per second.
         seconds: How long the load lasts at least; the faults are spread over it.
@@ -101,7 +101,7 @@ class ChaosOptions:
         return self.faults[number % len(self.faults)]
 
     def fingerprint(self, spec: str, generator: str) -> str:
-        """Return a hash that is the same for the same command, so that an interrupted run can go on."""
+        """Return a hash that is the same for the same command, so that an interrupted run can continue."""
         text = json.dumps([spec, generator, asdict(self)], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

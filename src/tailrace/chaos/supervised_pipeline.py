@@ -233,6 +233,6 @@ def _event(file: Path, name: str) -> dict[str, Any] | None:
     """Return an event in a file, if it is there."""
     if not file.exists():
         return None
-    whole, _, _half_written = file.read_text().rpartition("\n")
-    found = (json.loads(line) for line in whole.splitlines())
-    return next((each for each in found if each["event"] == name), None)
+    complete, _, _ = file.read_text().rpartition("\n")
+    events = (json.loads(line) for line in complete.splitlines())
+    return next((each for each in events if each["event"] == name), None)

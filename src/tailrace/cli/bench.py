@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tailrace.cli.arguments import CHECKPOINT_EVERY, GENERATOR, PARTITIONS, PIPELINE_FILE, TRIGGER_EVERY, WARMUP
 from tailrace.cli.output import Json, Verbose, console, print_json, say
 
 if TYPE_CHECKING:
@@ -35,14 +36,11 @@ app = typer.Typer(
 
 Rate = Annotated[float | None, typer.Option(help="Events per second.", min=1)]
 Seconds = Annotated[float | None, typer.Option(help="Measured seconds per run.", min=2)]
-Warmup = Annotated[float | None, typer.Option(help="Warm-up seconds before the window.", min=0)]
+Warmup = Annotated[float | None, WARMUP]
 Payload = Annotated[int | None, typer.Option(help="Bytes of each event.")]
-Partitions = Annotated[int | None, typer.Option(help="Partitions of each topic.", min=1)]
-CheckpointEvery = Annotated[
-    str | None,
-    typer.Option(help="Real time: the checkpoint interval. Records are written as they arrive, not at the next one."),
-]
-TriggerEvery = Annotated[str | None, typer.Option(help="Micro-batch: the trigger interval.")]
+Partitions = Annotated[int | None, PARTITIONS]
+CheckpointEvery = Annotated[str | None, CHECKPOINT_EVERY]
+TriggerEvery = Annotated[str | None, TRIGGER_EVERY]
 Runs = Annotated[int | None, typer.Option(help="Runs of every lane.", min=1)]
 Shape = Annotated[str | None, typer.Option(help="The load over time: constant, poisson, burst or step.")]
 Work = Annotated[str | None, typer.Option(help="stateless, aggregate, python, window, dedupe or join.")]
@@ -350,7 +348,7 @@ def lineage(
     *,
     rounds: Annotated[int, typer.Option(help="Measured runs of each lane.", min=1)] = 4,
     seconds: Annotated[float, typer.Option(help="Measured seconds per run.", min=2)] = 20,
-    warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 10,
+    warmup: Annotated[float, WARMUP] = 10,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=10)] = 2000,
     out: Out = None,
     verbose: Verbose = False,
@@ -406,11 +404,9 @@ def report(
 @app.command("pipeline", hidden=True)
 def pipeline(
     context: typer.Context,
-    spec: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    spec: Annotated[str, PIPELINE_FILE],
     *,
-    generator: Annotated[
-        str | None, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
-    ] = None,
+    generator: Annotated[str | None, GENERATOR] = None,
     replay: Annotated[str | None, typer.Option(help="The topic whose records to replay.")] = None,
     replay_from: Annotated[str | None, typer.Option(help="The broker of that topic.")] = None,
     replay_limit: Annotated[int, typer.Option(help="The maximum number of records to replay.", min=1)] = 100_000,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace.cli.arguments import GENERATOR, PARTITIONS, PIPELINE_FILE
 from tailrace.cli.options import settings_of
 from tailrace.cli.output import Json, Verbose, console, print_json, say
 from tailrace.prepare.options import ModeName
@@ -15,17 +16,15 @@ if TYPE_CHECKING:
 
 
 def chaos(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    file: Annotated[str, PIPELINE_FILE],
     *,
-    generator: Annotated[
-        str, typer.Option(help="FILE:FUNCTION that returns the records: function(0), function(1), ...")
-    ],
+    generator: Annotated[str, GENERATOR],
     kills: Annotated[int, typer.Option(help="How many faults to inject.", min=1)] = 5,
     fault: Annotated[
         str,
         typer.Option(
             metavar="NAME[,NAME]",
-            help="The faults, in turn: jvm, driver, both, workers, executor, broker, broker-frozen, disk-full.",
+            help="The faults, in rotation: jvm, driver, both, workers, executor, broker, broker-frozen, disk-full.",
         ),
     ] = "jvm",
     at: Annotated[str, typer.Option(help="When: random, restart (within 2 s after one) or boundary.")] = "random",
@@ -39,7 +38,7 @@ def chaos(
     checkpoint_every: Annotated[
         str, typer.Option(metavar="DURATION", help="Real time: how often progress is saved, 5s at least.")
     ] = "10s",
-    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
+    partitions: Annotated[int, PARTITIONS] = 2,
     topics: Annotated[
         str, typer.Option(metavar="NAME[,NAME]", help="The output topics, if a column names the topic of each row.")
     ] = "",

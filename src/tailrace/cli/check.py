@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from tailrace.cli.arguments import PIPELINE_FILE
 from tailrace.cli.costs import cost_in_words
 from tailrace.cli.options import takes_run_options
 from tailrace.cli.output import Json, Verbose, console, print_error, print_json, say
@@ -42,7 +43,7 @@ def _reports_failure(command: Callable[..., None]) -> Callable[..., None]:
 @_reports_failure
 @takes_run_options
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    file: Annotated[str, PIPELINE_FILE],
     *,
     options: RunOptions,
     json: Json = False,

@@ -4,22 +4,18 @@ from typing import Annotated
 
 import typer
 
+from tailrace.cli.arguments import CHECKPOINT_EVERY, PARTITIONS, TRIGGER_EVERY, WARMUP
 from tailrace.cli.output import Json, Verbose, console, print_json, say
 
 
 def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Measured seconds per lane.", min=1)] = 25,
-    warmup: Annotated[float, typer.Option(help="Warm-up seconds before the window.", min=0)] = 15,
+    warmup: Annotated[float, WARMUP] = 15,
     rate: Annotated[float, typer.Option(help="Payments per second.", min=1)] = 2000,
-    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 2,
-    checkpoint_every: Annotated[
-        str,
-        typer.Option(
-            help="Real time: the checkpoint interval. Records are written as they arrive, not at the next one."
-        ),
-    ] = "5m",
-    trigger_every: Annotated[str, typer.Option(help="Micro-batch: the trigger interval.")] = "500ms",
+    partitions: Annotated[int, PARTITIONS] = 2,
+    checkpoint_every: Annotated[str, CHECKPOINT_EVERY] = "5m",
+    trigger_every: Annotated[str, TRIGGER_EVERY] = "500ms",
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:

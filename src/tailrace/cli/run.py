@@ -5,8 +5,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tailrace.cli.arguments import PIPELINE_FILE
 from tailrace.cli.costs import cost_in_words
 from tailrace.cli.options import takes_run_options
 from tailrace.cli.output import Json, Verbose, console, logged_to_screen, print_json, say
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @takes_run_options
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="file.py, file.py:name or module:name.")],
+    file: Annotated[str, PIPELINE_FILE],
     *,
     options: RunOptions,
     json: Json = False,

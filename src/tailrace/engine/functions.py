@@ -108,7 +108,7 @@ def install_python(
         query: The name of the query.
         worker: The pickled worker code.
         timeout_ms: How long a function may take for one call.
-        dead_letters: Where records go on which a function fails; with None the query fails.
+        dead_letters: The topic for records on which a function fails; with None the query fails.
         always: Whether also in micro-batch.
     """
     python = jvm_of(spark).org.apache.spark.sql.execution.python.tailrace.RealTimePython

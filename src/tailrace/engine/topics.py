@@ -100,10 +100,10 @@ def lost_records(frame: DataFrame, location: str, committed: int, starts: Sequen
     """
     losses = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceLosses
     try:
-        found = losses.find(frame._jdf, location, committed, list(starts))
+        lost = losses.find(frame._jdf, location, committed, list(starts))
     except (PySparkException, Py4JError) as failed:
         raise _unanswered({}, failed) from failed
-    return tuple(Loss(**each) for each in json.loads(str(found)))
+    return tuple(Loss(**each) for each in json.loads(str(lost)))
 
 
 class OutputTopics:

@@ -24,7 +24,7 @@ TOPIC, PARTITION, OFFSET, EVENT_TIME, RAW = (
 )
 """The hidden columns, which the engine carries to the output; ``jvm/sql/Lineage.scala`` has the same."""
 OWN_HEADERS = RESERVED_PREFIX + "headers"
-"""The headers that the user's function made, until the lineage headers join them."""
+"""The headers that the user's function returns, until the lineage headers join them."""
 
 
 def quoted(column: str) -> str:

@@ -55,7 +55,7 @@ class RestartableBroker:
         self._java().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on after :meth:`freeze`."""
+        """Resume it after :meth:`freeze`."""
         self._java().send_signal(signal.SIGCONT)
 
     def stop(self) -> None:

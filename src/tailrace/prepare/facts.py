@@ -1,6 +1,7 @@
 """Gather the facts about a built query: everything that the checks look at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from pyspark.sql import SparkSession
 
@@ -106,7 +107,7 @@ def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved
             checkpoint.other_owner(owner) if owner is not None else "",
             checkpoint.saved_offsets(),
             checkpoint.last_commit(),
-            checkpoint.saved_costs(),
+            _complete_costs(checkpoint.saved_costs()),
         )
     except OSError as refused:
         raise CheckpointError(
@@ -114,6 +115,12 @@ def read_checkpoint(checkpoint: Checkpoint, owner: Owner | None = None) -> Saved
             why=refused.strerror or str(refused),
             fix="give this user the right to read it, or choose another: --checkpoint DIR",
         ) from refused
+
+
+def _complete_costs(saved: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    """Return the costs with every figure: another version of Tailrace may have saved others."""
+    names = {each.name for each in fields(engine.FunctionCost)}
+    return {name: cost for name, cost in saved.items() if isinstance(cost, Mapping) and names <= cost.keys()}
 
 
 def _capacity(own: SparkSession, slots: Slots | None, *, realtime: bool) -> Capacity:

@@ -40,7 +40,7 @@ class Starved:
     partitions: tuple[str, ...]
     """The partitions with unread records that do not advance, if known."""
     lasts: bool = True
-    """Whether it has lasted too long to go on."""
+    """Whether it has lasted so long that the query must end."""
 
     @property
     def in_words(self) -> str:

@@ -84,7 +84,7 @@ class Saving:
         pause_ms = None
         try:
             pause_ms = self._pause_ms(number, deadline, require_running)
-        finally:  # also if Ctrl-C interrupts the wait for the pause: it is saved all the same
+        finally:  # also if Ctrl-C interrupts the wait for the pause: it is saved anyway
             saved = SavedCheckpoint(number, pause_ms)
             mine.set_result(saved)
         return saved
@@ -126,7 +126,7 @@ class Saving:
         if self._mode is Mode.MICROBATCH or batch is None:
             return 0.0
         pause_by = min(deadline, time.monotonic() + _PAUSE_TIMEOUT_S)
-        with contextlib.suppress(TailraceError):  # it was stopped meanwhile; the checkpoint is saved all the same
+        with contextlib.suppress(TailraceError):  # it was stopped meanwhile; the checkpoint is saved anyway
             while (pause_ms := self._control.pause_ms(batch)) is None and time.monotonic() < pause_by:
                 require_running()
                 time.sleep(_LOOK_EVERY_S)

@@ -71,7 +71,7 @@ class Bench:
         return list(matching(list_topics(self.config), source.pattern))
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send records; those without a partition go to the partitions in turn."""
+        """Send records; those without a partition go to the partitions round-robin."""
         producer = Producer(dict(self.config))
         # A topic that another pipeline writes to has one partition.
         partitions = list_topics(self.config)

@@ -35,7 +35,7 @@ class Record:
         key: Its key.
         headers: Its headers.
         topic: Where a pipeline reads several topics: which of them.
-        partition: 0 or 1; by default records go to both in turn.
+        partition: 0 or 1; by default records go to both alternately.
         timestamp: Kafka's timestamp; now by default.
     """
 

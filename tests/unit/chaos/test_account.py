@@ -60,7 +60,7 @@ def test_a_lost_record_is_named() -> None:
     assert balance(counted) == 0
 
 
-def test_one_to_many_outputs_are_told_apart_by_their_content() -> None:
+def test_outputs_of_one_record_are_distinguished_by_their_content() -> None:
     expected = outputs([(7, "a"), (7, "b"), (7, "b")])
     counted = account(expected, outputs([(7, "a"), (7, "a"), (7, "b")]))
     assert (counted.lost, counted.repeated, counted.changed) == (1, 1, 0)

@@ -32,9 +32,9 @@ class FakeRun:
 
     @property
     def options(self) -> ChaosOptions:
-        found = self.given[2]
-        assert isinstance(found, ChaosOptions)
-        return found
+        options = self.given[2]
+        assert isinstance(options, ChaosOptions)
+        return options
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from tailrace.conditions.failures import values_of
 from tailrace.preflight.checks import ALL
 
 PACKAGE = Path(tailrace.__file__).parent
+PACKAGES = ("conditions", "preflight", "prepare", "running", "frames", "engine", "plan")
 WRITTEN_ONCE = [
-    *(path for part in ("conditions", "preflight", "running", "frames") for path in PACKAGE.glob(f"{part}/**/*.py")),
+    *(path for part in PACKAGES for path in PACKAGE.glob(f"{part}/**/*.py")),
     PACKAGE / "kafka" / "failures.py",
 ]
 SENTENCE_WORDS = 5

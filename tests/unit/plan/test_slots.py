@@ -102,5 +102,5 @@ def test_tasks_that_are_said_to_fit_do_fit(partitions: list[int], shuffles: int,
         (Slots((8, 20, 8), fixed=8, fixed_shuffles=1), False),
     ],
 )
-def test_shuffles_as_wide_as_the_source_are_told_from_others(slots: Slots, equal: bool) -> None:
+def test_shuffles_as_wide_as_the_source_are_recognised(slots: Slots, equal: bool) -> None:
     assert slots.shuffles_equal_source is equal

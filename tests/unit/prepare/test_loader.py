@@ -132,14 +132,14 @@ def test_a_file_that_is_not_python(here: Path) -> None:
         load_pipeline(str(path))
 
 
-def test_a_file_that_raises_is_told_with_its_line(here: Path) -> None:
+def test_an_exception_in_a_file_is_reported_with_its_line(here: Path) -> None:
     path = write(here, "job_raising.py", "\nx = {}['missing']\n")
     with pytest.raises(UserCodeFailed) as failed:
         load_pipeline("job_raising.py")
     assert f"KeyError at {path.name} line 3" in failed.value.what.replace(str(here) + "/", "")
 
 
-def test_a_file_that_is_not_valid_python_is_told_with_its_line(here: Path) -> None:
+def test_a_syntax_error_in_a_file_is_reported_with_its_line(here: Path) -> None:
     write(here, "job_syntax.py", "x = = 1\n")
     with pytest.raises(UserCodeFailed, match=r"SyntaxError at .*job_syntax\.py line 2: invalid syntax"):
         load_pipeline("job_syntax.py")

@@ -16,7 +16,7 @@ class DataFrame:
 
 
 @pytest.mark.parametrize("ask", [tr.check, tr.start])
-def test_what_spark_connect_made_is_refused_in_so_many_words(ask: object) -> None:
+def test_spark_connect_is_refused_by_its_name(ask: object) -> None:
     with pytest.raises(DefinitionError, match="Spark Connect") as refused:
         ask(DataFrame())  # type: ignore[operator]
     assert "tr.session()" in refused.value.fix

@@ -122,7 +122,7 @@ def test_every_address_is_asked_once_and_only_those_that_our_own_client_can_reac
     assert broker_configs([], None) == []
 
 
-def test_a_client_that_cannot_be_made_is_a_warning_and_no_more(
+def test_a_client_that_cannot_be_created_is_only_a_warning(
     caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
     def refuse() -> Any:

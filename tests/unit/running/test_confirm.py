@@ -12,7 +12,7 @@ from .fakes import FakeCheckpoint, FakeQuery
 from .test_query import run
 
 
-def test_a_jvm_that_dies_while_a_query_starts_is_told_in_the_users_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_dies_while_a_query_starts_is_an_error_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(_query: Any) -> bool:
         raise Py4JNetworkError("Answer from Java side is empty")
 

@@ -155,7 +155,7 @@ def test_tasks_of_a_lost_executor_may_wait_until_it_is_replaced() -> None:
     assert look(flow, lost, None, RECOVERY_S) is not None, "Spark does not recover"
 
 
-def test_partitions_of_the_same_name_on_two_clusters_are_told_apart() -> None:
+def test_partitions_of_the_same_name_on_two_clusters_are_distinguished() -> None:
     offsets = {name: json.dumps({"in": {"0": 5}}) for name in ("startOffset", "endOffset")}
     sources = [{**offsets, "latestOffset": json.dumps({"in": {"0": 9}})} for _ in range(2)]
     asked: list[tuple[int, list[str]]] = []

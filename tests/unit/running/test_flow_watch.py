@@ -192,7 +192,7 @@ def test_waits_are_said_apart_and_logged_once(
     assert caplog.messages == [f"query 'fraud': {held}"]
 
 
-def test_a_task_without_a_slot_is_said_before_the_query_is_stopped(
+def test_a_task_without_a_slot_is_logged_before_the_query_is_stopped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
     monkeypatch.setattr(flow, "PATIENCE_S", 3600.0)

@@ -43,7 +43,7 @@ def test_a_topic_is_named_if_all_of_its_partitions_wait() -> None:
     assert seen(looks)[-1] == Waits(stalled=("in",))
 
 
-def test_topics_of_the_same_name_on_two_clusters_are_told_apart() -> None:
+def test_topics_of_the_same_name_on_two_clusters_are_distinguished() -> None:
     looks = [[at("in-0", end=5), at("in-0", source=1)] for _ in range(5)]
     assert seen(looks)[-1] == Waits(stalled=("in",))
 

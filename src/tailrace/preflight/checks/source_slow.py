@@ -1,8 +1,8 @@
 """A setting of the consumer delays every record.
 
 Problem:
-    ``kafka.fetch.min.bytes=65536`` on the source, to save requests: the broker responds to a fetch only when it has so
-    many bytes, or after ``kafka.fetch.max.wait.ms``.
+    ``kafka.fetch.min.bytes=65536`` on the source, to save requests: the broker responds to a fetch only when it has
+    that many bytes, or after ``kafka.fetch.max.wait.ms``.
 
 Do this instead:
     Use the consumer's default of one byte: the broker responds to a fetch with the first record.
