@@ -132,7 +132,7 @@ class SupervisedPipeline:
         return self.starts > number and not any(_is_alive(each) for each in self._left)
 
     def note_processes(self) -> None:
-        """Remember its processes, so that none of them is left in the end."""
+        """Remember its processes, to end all of them with the run."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self._left.update(psutil.Process(self._current.process.pid).children(recursive=True))
 

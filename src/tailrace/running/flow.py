@@ -77,13 +77,13 @@ class Flow:
         self._visible = visible
         self._waiting_since: float | None = None
         self._looks = 0
-        """How many looks have found tasks that wait, since they wait."""
+        """The number of looks that found waiting tasks, since the first of them."""
         self._starved = 0
         """Tasks that have waited too long, until all have a slot."""
         self._retried_at: float | None = None
         self._batch: int | None = None
         self._ran_s = 0.0
-        """How long all tasks of the running batch have been seen to run."""
+        """How long all tasks of the batch have been running, as far as seen."""
         self._still: dict[Place, _Standstill] = {}
         self._unread: tuple[str, ...] = ()
 

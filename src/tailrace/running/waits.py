@@ -17,7 +17,7 @@ LOOKS = 3
 _LATE_MS = 1000
 """What a check counts as a wait."""
 _OLD_MS = 2000
-"""How long the ends of the topics are good for."""
+"""How long the known ends of the topics stay valid."""
 
 
 class Place(NamedTuple):
