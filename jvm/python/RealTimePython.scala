@@ -2,8 +2,6 @@ package org.apache.spark.sql.execution.python.tailrace
 
 import java.util.UUID
 
-import scala.jdk.CollectionConverters._
-
 import org.apache.spark.JobArtifactSet
 import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeReference, BoundReference, CreateNamedStruct, Expression, GetStructField, Literal, PythonUDF}
@@ -50,9 +48,6 @@ object RealTimePython {
       experimental.extraStrategies.filterNot(_.isInstanceOf[PythonStrategy]) :+ new PythonStrategy(settings, always)
     new FunctionCostListener(session.sparkContext, query, settings.id, costs)
   }
-
-  def deadLetters(pipeline: String, topic: String, producer: java.util.Map[String, String]): DeadLetters =
-    DeadLetters(pipeline, topic, producer.asScala.toMap)
 
   private class PythonStrategy(settings: PythonSettings, always: Boolean) extends SparkStrategy {
     override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {

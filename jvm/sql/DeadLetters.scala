@@ -16,7 +16,8 @@ import org.apache.spark.sql.kafka010.tailrace.SharedProducer
 import org.apache.spark.unsafe.types.UTF8String
 
 /** Dead letters could not be written. The task fails, so that their records are not lost. */
-class DeadLettersFailedException(message: String, cause: Throwable) extends RuntimeException(message, cause)
+class DeadLettersFailedException(topic: String, cause: Throwable)
+    extends RuntimeException(s"dead letters could not be written to $topic", cause)
 
 /**
  * Writes bad records to the dead-letter topic from the task that reads them.
@@ -38,30 +39,15 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       partition: Int,
       offset: Long,
       timestampMicros: Long): Unit = {
-    val all = new ju.ArrayList[Header]()
-    var attempt = 1L
-    if (headers != null) {
-      var index = 0
-      while (index < headers.numElements()) {
-        val header = headers.getStruct(index, 2)
-        val name = header.getUTF8String(0).toString
-        val bytes = header.getBinary(1)
-        all.add(new RecordHeader(name, bytes))
-        if (name == HeaderNames.Attempt && bytes != null) attempt = new String(bytes, UTF_8).toLongOption.getOrElse(0L) + 1
-        index += 1
-      }
-    }
-    Seq(
+    val all = KafkaHeaders.of(headers)
+    val attempt = DeadLetters.attempt(all)
+    DeadLetters.add(
+      all,
       HeaderNames.Topic -> sourceTopic.toString,
       HeaderNames.Partition -> partition.toString,
       HeaderNames.Offset -> offset.toString,
-      HeaderNames.EventTime -> Math.floorDiv(timestampMicros, 1000L).toString,
-      HeaderNames.Reason -> malformed.reason,
-      HeaderNames.Error -> malformed.error,
-      HeaderNames.Pipeline -> pipeline,
-      HeaderNames.Time -> System.currentTimeMillis().toString,
-      HeaderNames.Attempt -> attempt.toString
-    ).foreach { case (name, text) => all.add(new RecordHeader(name, text.getBytes(UTF_8))) }
+      HeaderNames.EventTime -> Math.floorDiv(timestampMicros, 1000L).toString)
+    explain(all, malformed, attempt)
     used = true
     shared.producer.send(
       new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, all),
@@ -71,12 +57,39 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       })
   }
 
+  /**
+   * Return the dead letter for a result that Kafka refuses. The coordinates of its record are among its headers.
+   *
+   * @param largest the largest dead letter, to which the value is cut
+   */
+  def ofResult(refused: Malformed, result: ProducerRecord[Array[Byte], Array[Byte]], largest: Int)
+      : ProducerRecord[Array[Byte], Array[Byte]] = {
+    val headers = new ju.ArrayList[Header](ju.List.of(result.headers.toArray: _*))
+    val room = largest - DeadLetters.Room - DeadLetters.sizeOf(headers)
+    val key = if (DeadLetters.sizeOf(result.key) <= room / 2) result.key else null
+    val fitting = math.max(0, room - DeadLetters.sizeOf(key))
+    val size = DeadLetters.sizeOf(result.value)
+    val cut = if (size <= fitting) "" else s"; the value is cut from $size to $fitting bytes"
+    val value = if (size <= fitting) result.value else ju.Arrays.copyOf(result.value, fitting)
+    explain(headers, refused.copy(error = refused.error.take(DeadLetters.LongestError - cut.length) + cut), attempt = 1L)
+    new ProducerRecord(topic, null, key, value, headers)
+  }
+
+  private def explain(headers: ju.List[Header], malformed: Malformed, attempt: Long): Unit =
+    DeadLetters.add(
+      headers,
+      HeaderNames.Reason -> malformed.reason,
+      HeaderNames.Error -> malformed.error,
+      HeaderNames.Pipeline -> pipeline,
+      HeaderNames.Time -> System.currentTimeMillis().toString,
+      HeaderNames.Attempt -> attempt.toString)
+
   /** Omits the configuration, which may contain passwords: Spark prints plans. */
   override def toString: String = s"DeadLetters($topic)"
 
   /** Called before each record, so that a task does not run on for minutes after a failed write. */
   def raiseIfFailed(): Unit = if (used && failed.get != null) {
-    throw new DeadLettersFailedException(s"dead letters could not be written to $topic", failed.get)
+    throw new DeadLettersFailedException(topic, failed.get)
   }
 
   private def acquire(): SharedProducer = {
@@ -93,4 +106,30 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
     })
     acquired
   }
+}
+
+object DeadLetters {
+  def of(pipeline: String, topic: String, producer: ju.Map[String, String]): DeadLetters =
+    DeadLetters(pipeline, topic, producer.asScala.toMap)
+
+  /** Bytes of a dead letter beside key, value and the headers of its record: the other headers and Kafka's own fields. */
+  private val Room = 4096
+
+  /** The most characters of the header that says why. */
+  private val LongestError = 500
+
+  private def add(headers: ju.List[Header], all: (String, String)*): Unit =
+    all.foreach { case (name, text) => headers.add(new RecordHeader(name, text.getBytes(UTF_8))) }
+
+  /** The attempt that a dead letter with these headers is: one more than its record had. */
+  private def attempt(headers: ju.List[Header]): Long =
+    headers.asScala.filter(header => header.key == HeaderNames.Attempt && header.value != null).lastOption match {
+      case Some(last) => new String(last.value, UTF_8).toLongOption.getOrElse(0L) + 1
+      case None => 1L
+    }
+
+  private def sizeOf(bytes: Array[Byte]): Int = if (bytes == null) 0 else bytes.length
+
+  private def sizeOf(headers: ju.List[Header]): Int =
+    headers.asScala.map(header => 16 + 3 * header.key.length + sizeOf(header.value)).sum
 }

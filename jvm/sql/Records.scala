@@ -73,7 +73,7 @@ object Records {
     val killed = new KilledTaskCounts(session.sparkContext, counts)
     val schema = DataType.fromJson(schemaJson).asInstanceOf[StructType]
     val deadLetters =
-      if (policy == "dead-letter") Some(DeadLetters(pipeline, deadLetterTopic, producer.asScala.toMap)) else None
+      if (policy == "dead-letter") Some(DeadLetters.of(pipeline, deadLetterTopic, producer)) else None
     RecordCheck(
       format,
       schema,

@@ -1,7 +1,8 @@
 package org.apache.spark.sql.tailrace
 
+import java.{util => ju}
+
 import org.apache.kafka.common.header.Header
-import org.apache.kafka.common.header.internals.RecordHeader
 import org.apache.kafka.common.record.{AbstractRecords, CompressionType, DefaultRecord, DefaultRecordBatch, RecordBatch}
 
 import org.apache.spark.sql.DataFrame
@@ -28,6 +29,7 @@ class ResultTooLargeException(message: String) extends RuntimeException(message)
 case class SizeCheck(topic: String, request: Int, message: Int) {
   private val smallest = math.min(request, message)
 
+  /** Return the value of a result that is small enough. */
   def accept(
       value: Array[Byte],
       key: Array[Byte],
@@ -37,22 +39,28 @@ case class SizeCheck(topic: String, request: Int, message: Int) {
       partition: Int,
       offset: Long): Array[Byte] = {
     if (SizeCheck.upperBound(value, key, headers) > smallest) {
-      val kafkaHeaders = SizeCheck.kafkaHeaders(headers)
-      val requested =
-        AbstractRecords.estimateSizeInBytesUpperBound(RecordBatch.CURRENT_MAGIC_VALUE, CompressionType.NONE, key, value, kafkaHeaders)
-      val batch = DefaultRecordBatch.RECORD_BATCH_OVERHEAD +
-        DefaultRecord.sizeInBytes(0, 0L, SizeCheck.sizeOf(key), SizeCheck.sizeOf(value), kafkaHeaders)
-      val over =
-        if (requested > request) Some(s"$requested bytes, more than max.request.size=$request")
-        else if (batch > message) Some(s"$batch bytes, more than max.message.bytes=$message")
-        else None
-      over.foreach { size =>
-        val result = if (sourceTopic == null) "a result" else s"the result of record $sourceTopic-$partition@$offset"
-        throw new ResultTooLargeException(s"$result for topic ${if (rowTopic == null) topic else rowTopic} has $size")
+      excess(value, key, KafkaHeaders.of(headers)).foreach { size =>
+        val record = Option(sourceTopic).map(from => s"$from-$partition@$offset")
+        throw new ResultTooLargeException(SizeCheck.sentence(record, if (rowTopic == null) topic else rowTopic.toString, size))
       }
     }
     value
   }
+
+  /** Return the size of a result and the limit that it exceeds; None if it is small enough. */
+  def excess(value: Array[Byte], key: Array[Byte], headers: ju.List[Header]): Option[String] =
+    if (SizeCheck.upperBound(value, key, headers) <= smallest) {
+      None
+    } else {
+      val all = headers.toArray(Array.empty[Header])
+      val requested =
+        AbstractRecords.estimateSizeInBytesUpperBound(RecordBatch.CURRENT_MAGIC_VALUE, CompressionType.NONE, key, value, all)
+      val batch = DefaultRecordBatch.RECORD_BATCH_OVERHEAD +
+        DefaultRecord.sizeInBytes(0, 0L, SizeCheck.sizeOf(key), SizeCheck.sizeOf(value), all)
+      if (requested > request) Some(s"$requested bytes, more than max.request.size=$request")
+      else if (batch > message) Some(s"$batch bytes, more than max.message.bytes=$message")
+      else None
+    }
 }
 
 object SizeCheck {
@@ -61,17 +69,20 @@ object SizeCheck {
   private val Overhead = 128L
   private val HeaderOverhead = 10L
 
+  /** The most bytes of a character in UTF-8. */
+  private val BytesPerChar = 3L
+
   /**
    * Add the check to the rows of a Kafka sink and remove the hidden columns.
    *
    * The expression is nondeterministic, so the optimizer neither moves nor repeats it.
    */
-  def check(frame: DataFrame, topic: String, request: Int, message: Int): DataFrame = {
+  def check(frame: DataFrame, sizes: SizeCheck): DataFrame = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
     def column(name: String, dataType: DataType): Expression =
       plan.output.find(_.name == name).getOrElse(Literal(null, dataType))
     def checked(value: Attribute): Expression = Invoke(
-      Literal.create(SizeCheck(topic, request, message), ObjectType(classOf[SizeCheck])),
+      Literal.create(sizes, ObjectType(classOf[SizeCheck])),
       "accept",
       BinaryType,
       Seq(
@@ -93,6 +104,18 @@ object SizeCheck {
     Dataset.ofRows(frame.sparkSession.asInstanceOf[SparkSession], Project(visible, plan))
   }
 
+  /** Say which result is too large. */
+  def sentence(record: Option[String], topic: String, excess: String): String =
+    s"${record.map(each => s"the result of record $each").getOrElse("a result")} for topic $topic has $excess"
+
+  private def upperBound(value: Array[Byte], key: Array[Byte], headers: ju.List[Header]): Long = {
+    var total = Overhead + math.max(0, sizeOf(value)) + math.max(0, sizeOf(key))
+    headers.forEach { header =>
+      total += HeaderOverhead + BytesPerChar * header.key.length + math.max(0, sizeOf(header.value))
+    }
+    total
+  }
+
   /** An upper bound of Kafka's size, computed without an allocation. */
   private def upperBound(value: Array[Byte], key: Array[Byte], headers: ArrayData): Long = {
     var total = Overhead + math.max(0, sizeOf(value)) + math.max(0, sizeOf(key))
@@ -109,14 +132,4 @@ object SizeCheck {
   }
 
   private def sizeOf(bytes: Array[Byte]): Int = if (bytes == null) -1 else bytes.length
-
-  private def kafkaHeaders(headers: ArrayData): Array[Header] =
-    if (headers == null) {
-      Array.empty
-    } else {
-      Array.tabulate(headers.numElements()) { index =>
-        val header = headers.getStruct(index, 2)
-        new RecordHeader(header.getUTF8String(0).toString, if (header.isNullAt(1)) null else header.getBinary(1)): Header
-      }
-    }
 }

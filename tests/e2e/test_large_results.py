@@ -1,4 +1,4 @@
-"""Results that are too large for Kafka: the query ends with the record, the size and the setting."""
+"""Results that Kafka refuses: in real time they become dead letters; otherwise the query ends with the record and why."""
 
 import re
 import secrets
@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
+from conftest import Kafka, wait_until
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace.errors import RecordTooLarge
+from tailrace.kafka.records import read_records
 from tailrace.kafka.topics import create_topic
+from tailrace.running.query import RunSummary
 from tailrace.testing import run
 
 LIMIT = 100_000
@@ -79,3 +83,134 @@ def test_the_largest_result_that_the_producer_sends_is_written(spark: Any) -> No
     assert written.value == fitting
     with pytest.raises(RecordTooLarge):
         run(pipeline, [fitting + b"x"], "batch")
+
+
+class Case:
+    """A pipeline with dead letters, in real time."""
+
+    def __init__(self, kafka: Kafka, folder: Path, sink: tr.KafkaSink, **more: Any) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.source = kafka.topic("in", partitions=1)
+        self.dead = f"dead-{secrets.token_hex(4)}"
+        source = tr.KafkaSource(self.source, format="bytes", starting="earliest", metadata="record")
+        self.pipeline = tr.Pipeline("refused", source, more.pop("transform"), sink, dead_letters=self.dead, **more)
+
+    def run(self) -> RunSummary:
+        servers = self.kafka.bootstrap_servers
+        return tr.run(self.pipeline, "realtime", bootstrap_servers=servers, checkpoint=self.folder, once=True)
+
+    def letters(self) -> list[tuple[bytes | None, bytes | None, dict[str, str]]]:
+        """Key, value and headers of each dead letter."""
+        return [
+            (letter.key, letter.value, {name: (value or b"").decode() for name, value in letter.headers})
+            for letter in read_records(self.kafka.config, self.dead)
+        ]
+
+
+def values(records: DataFrame) -> DataFrame:
+    return records.select("value")
+
+
+@pytest.mark.parametrize(
+    ("topic", "producer"),
+    [
+        ({}, {"kafka.max.request.size": str(LIMIT)}),
+        ({"max.message.bytes": str(LIMIT)}, {}),
+        ({"max.message.bytes": str(LIMIT)}, {"kafka.compression.type": "gzip"}),
+    ],
+    ids=["producer", "topic", "only the broker can measure"],
+)
+def test_a_result_that_is_too_large_becomes_a_dead_letter_in_real_time(
+    spark: Any, kafka: Kafka, tmp_path: Path, topic: dict[str, str], producer: dict[str, str]
+) -> None:
+    sink = f"out-{secrets.token_hex(4)}"
+    create_topic(kafka.config, sink, 1, topic)
+    kafka.created.append(sink)
+    case = Case(kafka, tmp_path, tr.KafkaSink(sink, value="value", options=producer), transform=values)
+    kafka.send(case.source, [b"a", LARGE, b"b", LARGE, b"c"])
+    summary = case.run()
+    assert [record.value for record in read_records(kafka.config, sink)] == [b"a", b"b", b"c"]
+    assert (summary.refused, summary.malformed, summary.repeats) == ({"too_large": 2}, {}, "")
+    letters = case.letters()
+    assert [letter[2]["tailrace.offset"] for letter in letters] == ["1", "3"]
+    for _, value, headers in letters:
+        assert (headers["tailrace.topic"], headers["tailrace.partition"]) == (case.source, "0")
+        assert (headers["tailrace.reason"], headers["tailrace.pipeline"]) == ("too_large", "refused")
+        assert headers["tailrace.attempt"] == "1"
+        assert value
+        assert LARGE.startswith(value)
+        if "kafka.max.request.size" in producer:
+            assert LIMIT - 5000 < len(value) < LIMIT
+            assert f"cut from {len(LARGE)} to {len(value)} bytes" in headers["tailrace.error"]
+        else:
+            assert value == LARGE
+    assert (
+        tr.run(case.pipeline, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path, once=True).input_rows == 0
+    )
+
+
+def test_an_invalid_record_does_not_take_the_others_of_its_batch_with_it(
+    spark: Any, kafka: Kafka, tmp_path: Path
+) -> None:
+    """A compacted topic takes no record without a key, and the broker refuses the whole batch."""
+    sink = f"out-{secrets.token_hex(4)}"
+    create_topic(kafka.config, sink, 1, {"cleanup.policy": "compact"})
+    kafka.created.append(sink)
+
+    def keyed(records: DataFrame) -> DataFrame:
+        number = F.col("value").cast("string").cast("int")
+        return records.select("value", F.when(number % 10 != 0, number.cast("string")).alias("key"))
+
+    batches = {"kafka.linger.ms": "200"}
+    case = Case(kafka, tmp_path, tr.KafkaSink(sink, key="key", value="value", options=batches), transform=keyed)
+    kafka.send(case.source, [str(n).encode() for n in range(100)])
+    summary = case.run()
+    assert summary.refused == {"invalid_record": 10}
+    written = [int(record.value or b"-1") for record in read_records(kafka.config, sink)]
+    assert sorted(written) == [n for n in range(100) if n % 10], "each once"
+    letters = case.letters()
+    assert sorted(int(value or b"-1") for _, value, _ in letters) == list(range(0, 100, 10))
+    assert {headers["tailrace.reason"] for _, _, headers in letters} == {"invalid_record"}
+
+
+def test_a_routed_topic_with_an_invalid_name(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    good = kafka.topic("out", partitions=1)
+
+    def routed(records: DataFrame) -> DataFrame:
+        value = F.col("value").cast("string")
+        return records.select("value", F.when(value == "bad", "no/topic").otherwise(good).alias("to"))
+
+    case = Case(kafka, tmp_path, tr.KafkaSink(topic_column="to", value="value"), transform=routed)
+    kafka.send(case.source, [b"a", b"bad", b"b"])
+    assert case.run().refused == {"invalid_topic": 1}
+    assert [record.value for record in read_records(kafka.config, good)] == [b"a", b"b"]
+    ((_, value, headers),) = case.letters()
+    assert value == b"bad"
+    assert "no/topic" in headers["tailrace.error"]
+
+
+def test_results_without_lineage(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    sink = kafka.topic("out", partitions=1)
+    options = {"kafka.max.request.size": str(LIMIT)}
+    case = Case(kafka, tmp_path, tr.KafkaSink(sink, value="value", options=options), transform=values, lineage=False)
+    kafka.send(case.source, [b"a", LARGE])
+    assert case.run().refused == {"too_large": 1}
+    ((_, _, headers),) = case.letters()
+    assert "tailrace.topic" not in headers
+    assert headers["tailrace.error"].startswith(f"a result for topic {sink} has 200")
+
+
+def test_a_refused_result_becomes_a_dead_letter_while_the_query_runs(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    sink = kafka.topic("out", partitions=1)
+    options = {"kafka.max.request.size": str(LIMIT)}
+    case = Case(kafka, tmp_path, tr.KafkaSink(sink, value="value", options=options), transform=values)
+    kafka.send(case.source, [b"a", LARGE])
+    running = tr.start(
+        case.pipeline, "realtime", bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path, stop_timeout="30s"
+    )
+    try:
+        wait_until(lambda: len(case.letters()) == 1, 30, "the dead letter is written while the query runs")
+    finally:
+        summary = running.stop()
+    assert summary.refused == {"too_large": 1}
+    assert summary.repeats == ""

@@ -9,11 +9,12 @@ import pytest
 from conftest import Kafka, wait_until
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace.engine import has_tasks_at_work
 from tailrace.errors import CheckpointInUse
+from tailrace.prepare.prepare import Prepared
+from tailrace.prepare.target import BuiltQuery
 from tailrace.running import run as running_run
 from tailrace.running import start as starting
 from tailrace.running.ending import Ending
@@ -41,13 +42,13 @@ def test_ctrl_c_before_spark_has_returned_the_query_stops_it(
 ) -> None:
     begun: list[StreamingQuery] = []
 
-    def start(writer: DataStreamWriter) -> StreamingQuery:
-        begun.append(original(writer))
+    def start(built: BuiltQuery, prepared: Prepared) -> StreamingQuery:
+        begun.append(original(built, prepared))
         signal.raise_signal(signal.SIGINT)  # while the call is still on its way back
         return begun[-1]
 
-    original = DataStreamWriter.start
-    monkeypatch.setattr(DataStreamWriter, "start", start)
+    original = starting.start_in_spark
+    monkeypatch.setattr(starting, "start_in_spark", start)
     with pytest.raises(KeyboardInterrupt):
         begin()
     assert not begun[0].isActive

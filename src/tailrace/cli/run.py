@@ -81,6 +81,8 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
     )
     if summary.malformed:
         say(_malformed(pipeline, summary.malformed))
+    if summary.refused:
+        say(_refused(pipeline, summary.refused))
     for name, cost in summary.python.items():
         say(f"python: {name}: {cost_in_words(asdict(cost))}")
     if summary.repeats:
@@ -114,9 +116,18 @@ def _sources(pipeline: Pipeline) -> str:
 
 def _malformed(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
     """Describe the malformed records and where they are now."""
-    reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
     where = f"now in {pipeline.dead_letter_topic}" if pipeline.malformed == "dead-letter" else "dropped"
-    return f"{counted(sum(counts.values()), 'record')} could not be read ({reasons}): {where}"
+    return f"{counted(sum(counts.values()), 'record')} could not be read ({_by_reason(counts)}): {where}"
+
+
+def _refused(pipeline: Pipeline, counts: Mapping[str, int]) -> str:
+    """Describe the results that Kafka refused and where they are now."""
+    total = counted(sum(counts.values()), "result")
+    return f"Kafka refused {total} ({_by_reason(counts)}): now in {pipeline.dead_letter_topic}"
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {number:,}" for reason, number in sorted(counts.items()))
 
 
 def _how(mode: Mode) -> str:

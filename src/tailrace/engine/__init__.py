@@ -42,6 +42,7 @@ from tailrace.engine.records import (
     read_records,
     require_sizes,
     with_lineage_headers,
+    without_hidden_columns,
 )
 from tailrace.engine.sessions import (
     capacity,
@@ -49,6 +50,7 @@ from tailrace.engine.sessions import (
     explicit_settings,
     has_kafka_connector,
 )
+from tailrace.engine.sinks import RealTimeSink, refused_counts, supports_own_sink
 from tailrace.engine.topics import (
     OutputTopics,
     create_kafka_topic,
@@ -74,6 +76,7 @@ __all__ = [
     "FunctionCosts",
     "OutputTopics",
     "ReaderPosition",
+    "RealTimeSink",
     "RecordCheck",
     "RecordCounts",
     "RunControl",
@@ -101,16 +104,19 @@ __all__ = [
     "malformed_in_all",
     "read_records",
     "recorded_lines",
+    "refused_counts",
     "require_sizes",
     "running_stages",
     "runs_in_real_time",
     "save",
     "stream_reads",
+    "supports_own_sink",
     "uncontrolled",
     "unread_partitions",
     "with_data_loss",
     "with_lineage_headers",
     "with_trigger",
+    "without_hidden_columns",
     "writer_frame",
     "writer_of",
     "writer_settings",

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engine.gateway import classic_of, jvm_of
+from tailrace.engine.gateway import classic_of, jvm_of, tailrace_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,12 @@ def install_python(
         always: Whether also in micro-batch.
     """
     python = jvm_of(spark).org.apache.spark.sql.execution.python.tailrace.RealTimePython
-    letters = None
-    if dead_letters is not None:
-        letters = python.deadLetters(dead_letters.pipeline, dead_letters.topic, dict(dead_letters.producer))
+    letters = jvm_dead_letters(spark, dead_letters)
     return FunctionCosts(python.install(classic_of(spark), query, bytearray(worker), timeout_ms, letters, always))
+
+
+def jvm_dead_letters(spark: SparkSession, topic: DeadLetterTopic | None) -> Any:
+    """Return the engine's object for a topic of dead letters; None if there is no such topic."""
+    if topic is None:
+        return None
+    return tailrace_of(spark).DeadLetters.of(topic.pipeline, topic.topic, dict(topic.producer))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engine.gateway import classic_of, tailrace_of
 from tailrace.pipeline import RESERVED_PREFIX
@@ -20,6 +20,11 @@ class RecordCounts:
 
     def __init__(self, check: Any) -> None:
         self._check = check
+
+    @property
+    def jvm(self) -> Any:
+        """The engine's object."""
+        return self._check
 
     def watch(self) -> None:
         """Also include the counts of stopped tasks from now on."""
@@ -130,7 +135,16 @@ class SizeLimits:
 
 def require_sizes(frame: DataFrame, limits: SizeLimits) -> DataFrame:
     """Return the rows of a Kafka sink without hidden columns; a row that is too large ends the query with an error."""
-    largest = _LARGEST if limits.max_message_bytes is None else min(limits.max_message_bytes, _LARGEST)
     sizes = tailrace_of(frame.sparkSession).SizeCheck
-    checked = sizes.check(frame._jdf, limits.topic, min(limits.max_request_size, _LARGEST), largest)
-    return DataFrame(checked, frame.sparkSession)
+    return DataFrame(sizes.check(frame._jdf, jvm_size_check(frame.sparkSession, limits)), frame.sparkSession)
+
+
+def jvm_size_check(spark: SparkSession, limits: SizeLimits) -> Any:
+    """Return the engine's object for these limits."""
+    largest = _LARGEST if limits.max_message_bytes is None else min(limits.max_message_bytes, _LARGEST)
+    return tailrace_of(spark).SizeCheck(limits.topic, min(limits.max_request_size, _LARGEST), largest)
+
+
+def without_hidden_columns(frame: DataFrame) -> DataFrame:
+    """Return the rows without the columns that the engine carries beside the user's."""
+    return frame.drop(*(name for name in frame.columns if name.startswith(RESERVED_PREFIX)))

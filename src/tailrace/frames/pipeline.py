@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engine import RecordCounts, carry_lineage
+from tailrace.engine import RecordCounts, SizeLimits, carry_lineage
 from tailrace.errors import DefinitionError
 from tailrace.frames.names import EVENT_TIME, TOPIC
 from tailrace.frames.sink import sink_frame
@@ -34,7 +34,7 @@ def pipeline_frame(
     bounds: Sequence[Mapping[str, str]] | None = None,
     *,
     carries_python: bool,
-    topic_limit: int | None = None,
+    limits: SizeLimits | None = None,
 ) -> PipelineFrame:
     """Return the rows that a pipeline writes: a stream, or a batch over the given offsets of each source.
 
@@ -44,7 +44,7 @@ def pipeline_frame(
         bootstrap_servers: The brokers.
         bounds: The offsets of a batch.
         carries_python: Whether the engine runs its Python functions on that session.
-        topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
+        limits: The largest results; a larger one ends the query. None if the sink itself looks at the sizes.
     """
     sources = [
         source_frame(pipeline, source, spark, bootstrap_servers, bounds[number] if bounds is not None else None)
@@ -70,7 +70,7 @@ def pipeline_frame(
     if pipeline.lineage:
         result = carry_lineage(result, python=carries_python)
     counts = tuple(counted for _, counted in sources)
-    return PipelineFrame(sink_frame(pipeline, result, topic_limit), counts, _lost(pipeline, result))
+    return PipelineFrame(sink_frame(pipeline, result, limits), counts, _lost(pipeline, result))
 
 
 def _let_workers_import(spark: SparkSession, pipeline: Pipeline) -> None:

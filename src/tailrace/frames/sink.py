@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.engine import SizeLimits, require_sizes, with_lineage_headers
+from tailrace.engine import SizeLimits, require_sizes, with_lineage_headers, without_hidden_columns
 from tailrace.errors import ColumnMissing, DefinitionError
 from tailrace.frames.names import EVENT_TIME, OWN_HEADERS, quoted
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSink, Pipeline
@@ -25,13 +25,13 @@ _MAX_REQUEST_SIZE = 1024 * 1024
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
-def sink_frame(pipeline: Pipeline, result: DataFrame, topic_limit: int | None) -> DataFrame:
+def sink_frame(pipeline: Pipeline, result: DataFrame, limits: SizeLimits | None) -> DataFrame:
     """Return the rows to write, with the columns of Spark's Kafka sink: key, value, topic, headers.
 
     Args:
         pipeline: The pipeline.
         result: The result of its function, with the hidden columns.
-        topic_limit: The sink topic's ``max.message.bytes``; None if it is not known.
+        limits: The largest results; a larger one ends the query. None if the sink itself looks at the sizes.
 
     Raises:
         ColumnMissing: The sink names a column that the result does not have.
@@ -50,17 +50,25 @@ def sink_frame(pipeline: Pipeline, result: DataFrame, topic_limit: int | None) -
     own = _own_headers(sink, shown)
     if own is not None:
         columns.append(own.alias(OWN_HEADERS if pipeline.lineage else "headers"))
-    limits = _size_limits(sink, topic_limit)
     if not pipeline.lineage:
-        return require_sizes(result.select(*columns), limits)
+        return _with_limits(result.select(*columns), limits)
     if sink.event_time is not None:
         result = result.withColumn(EVENT_TIME, F.col(quoted(sink.event_time)).cast("timestamp"))
         hidden = [*(name for name in hidden if name != EVENT_TIME), EVENT_TIME]
-    return require_sizes(with_lineage_headers(result.select(*columns, *hidden), "headers", OWN_HEADERS), limits)
+    return _with_limits(with_lineage_headers(result.select(*columns, *hidden), "headers", OWN_HEADERS), limits)
 
 
-def _size_limits(sink: KafkaSink, topic_limit: int | None) -> SizeLimits:
-    """Return the size that the producer refuses, and the one that the topic refuses unless records are compressed."""
+def _with_limits(frame: DataFrame, limits: SizeLimits | None) -> DataFrame:
+    return without_hidden_columns(frame) if limits is None else require_sizes(frame, limits)
+
+
+def size_limits(sink: KafkaSink, topic_limit: int | None) -> SizeLimits:
+    """Return the size that the producer refuses, and the one that the topic refuses unless records are compressed.
+
+    Args:
+        sink: The sink.
+        topic_limit: Its topic's ``max.message.bytes``; None if it is not known.
+    """
     options = {key.lower(): value for key, value in sink.options.items()}
     request = options.get("kafka.max.request.size", "")
     compresses = options.get("kafka.compression.type", "none") != "none"

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from tailrace.engine import RECORD, RecordCheck, RecordCounts, read_records
+from tailrace.engine import RECORD, DeadLetterTopic, RecordCheck, RecordCounts, read_records
 from tailrace.errors import SchemaInvalid, SchemaMismatch
 from tailrace.frames.names import EVENT_TIME, OFFSET, PARTITION, RAW, TOPIC, quoted
 from tailrace.kafka.client import java_client_options
@@ -189,6 +189,13 @@ def dead_letter_producer(pipeline: Pipeline, bootstrap_servers: str) -> dict[str
         "key.serializer": serializer,
         "value.serializer": serializer,
     }
+
+
+def dead_letter_topic(pipeline: Pipeline, bootstrap_servers: str) -> DeadLetterTopic | None:
+    """Return the pipeline's topic for dead letters; None if it has none."""
+    if pipeline.dead_letter_topic is None:
+        return None
+    return DeadLetterTopic(pipeline.name, pipeline.dead_letter_topic, dead_letter_producer(pipeline, bootstrap_servers))
 
 
 def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:

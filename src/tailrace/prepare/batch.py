@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from tailrace.conditions.failures import translate_failure
 from tailrace.engine import clone_session, malformed_in_all, save
 from tailrace.frames.pipeline import pipeline_frame
+from tailrace.frames.sink import size_limits
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.python_functions import install_functions
@@ -25,7 +26,8 @@ def run_batch(
     """
     own = clone_session(spark)
     costs = install_functions(own, pipeline.name, RunOptions(Mode.MICROBATCH), pipeline, bootstrap_servers)
-    frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None)
+    limits = size_limits(pipeline.sink, None)
+    frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None, limits=limits)
     writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
     if failed is not None:

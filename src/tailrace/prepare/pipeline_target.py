@@ -12,7 +12,8 @@ from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.conditions.failures import translate_failure
 from tailrace.errors import KafkaError, OptionRefused, TopicMissing
 from tailrace.frames.pipeline import pipeline_frame
-from tailrace.frames.source import record_schema, require_fitting_records
+from tailrace.frames.sink import size_limits
+from tailrace.frames.source import dead_letter_topic, record_schema, require_fitting_records
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.kafka.failures import user_of
 from tailrace.kafka.rights import WRITE
@@ -27,6 +28,8 @@ from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import QueryTopics, SourceTopics, source_topics
 from tailrace.spark_session import prelaunch_jvm
 
+_MAX_MESSAGE_BYTES = 1024 * 1024
+"""A little less than a broker's default for topics."""
 _WITHOUT_DEAD_LETTERS = "name another topic with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'"
 
 
@@ -120,6 +123,8 @@ class PipelineTarget:
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Call the pipeline's function; its plan nodes remember the user's lines."""
         costs = install_functions(own, self.name, options, self.pipeline, self._servers)
+        limits = size_limits(self.pipeline.sink, self._sink_limit())
+        has_own_sink = options.realtime and engine.supports_own_sink(own)
         try:
             with engine.recorded_lines(own):
                 frame = pipeline_frame(
@@ -127,7 +132,7 @@ class PipelineTarget:
                     own,
                     self._servers,
                     carries_python=costs is not None,
-                    topic_limit=self._sink_limit(),
+                    limits=None if has_own_sink else limits,
                 )
         except PySparkException as refused:
             raise translate_failure(self.name, str(refused)) from refused
@@ -135,7 +140,25 @@ class PipelineTarget:
         writer = frame.rows.writeStream.format("kafka").options(**sink.options).options(**sink.destination)
         writer = writer.option(SERVERS, self._servers).outputMode("update")
         outputs = tuple(topic for topic in (sink.topic, self.pipeline.dead_letter_topic) if topic is not None)
-        return BuiltQuery(self.name, frame.rows, writer, frame.counts, frame.lost, costs, outputs=outputs)
+        return BuiltQuery(
+            self.name,
+            frame.rows,
+            writer,
+            frame.counts,
+            frame.lost,
+            costs,
+            outputs=outputs,
+            sink=self._own_sink(own, limits) if has_own_sink else None,
+        )
+
+    def _own_sink(self, own: SparkSession, limits: engine.SizeLimits) -> engine.RealTimeSink:
+        topic = self.pipeline.dead_letter_topic
+        largest = limits.max_request_size
+        if topic is not None:
+            accepted = self._sink.facts(topic).max_message_bytes if topic != self._missing else None
+            largest = min(largest, accepted or _MAX_MESSAGE_BYTES)
+        refused = dead_letter_topic(self.pipeline, self._servers)
+        return engine.RealTimeSink(limits, refused, largest, engine.refused_counts(own, self.name))
 
     @property
     def _sources(self) -> list[Endpoint]:

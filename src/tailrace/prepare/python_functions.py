@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from tailrace import engine
-from tailrace.frames.source import dead_letter_producer
+from tailrace.frames.source import dead_letter_topic
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions
 from tailrace.worker import pickled_worker
@@ -39,7 +39,6 @@ def uses_engine(options: RunOptions, pipeline: Pipeline | None) -> bool:
 
 
 def _dead_letters(pipeline: Pipeline | None, bootstrap_servers: str) -> engine.DeadLetterTopic | None:
-    if pipeline is None or pipeline.python_errors != "dead-letter" or pipeline.dead_letter_topic is None:
+    if pipeline is None or pipeline.python_errors != "dead-letter":
         return None
-    producer = dead_letter_producer(pipeline, bootstrap_servers)
-    return engine.DeadLetterTopic(pipeline.name, pipeline.dead_letter_topic, producer)
+    return dead_letter_topic(pipeline, bootstrap_servers)

@@ -30,6 +30,7 @@ class BuiltQuery:
         microbatch_output: Its output mode in micro-batch.
         uncontrolled: Why its batches cannot end on request; empty if they can.
         outputs: The topics that it writes to, as far as they are known before the start.
+        sink: The engine's own sink, which replaces the writer's; None to write with Spark's.
     """
 
     name: str
@@ -41,11 +42,13 @@ class BuiltQuery:
     microbatch_output: str = "update"
     uncontrolled: str = ""
     outputs: tuple[str, ...] = ()
+    sink: engine.RealTimeSink | None = None
 
     @property
     def watched(self) -> tuple[engine.RecordCounts | engine.FunctionCosts, ...]:
         """Every counter that listens while the query runs."""
-        return (*self.counts, *([self.costs] if self.costs is not None else []))
+        refused = [self.sink.counts] if self.sink is not None else []
+        return (*self.counts, *refused, *([self.costs] if self.costs is not None else []))
 
     def controlled(self, *, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None) -> "BuiltQuery":
         """Return the same query with batches that can end on request, if its sources allow that.

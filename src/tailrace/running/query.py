@@ -67,6 +67,8 @@ class RunSummary:
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
     """Records that are not saved: after the query has stopped, those that the next start processes again."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """In real time, results that Kafka refused and that are dead letters, by reason; counted like ``malformed``."""
     repeats: str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
@@ -119,6 +121,9 @@ class RunningQuery:
         self._checkpoint = checkpoint
         self._counts = tuple(counts)
         self._costs = costs
+        self.refused: RecordCounts | None = None
+        """The counts of the results that Kafka refused, if the engine writes them."""
+        self._last_refused: dict[str, int] = {}
         self._last_costs: dict[str, FunctionCost] = {}
         self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
@@ -412,6 +417,7 @@ class RunningQuery:
             tuple(finding.as_json() for finding in self.why_microbatch),
             self.python_costs(),
             self._uncommitted_rows(),
+            self._refused_results(),
             self._ending.repeats,
         )
 
@@ -438,6 +444,12 @@ class RunningQuery:
             self._last_malformed = malformed_in_all(self._counts)
         return self._last_malformed
 
+    def _refused_results(self) -> dict[str, int]:
+        if self.refused is not None:
+            with contextlib.suppress(*_SPARK_FAILED):
+                self._last_refused = self.refused.malformed()
+        return self._last_refused
+
     def _settle_counts(self) -> None:
         """Wait for the last counts of a stopped query, if Spark still answers."""
         with contextlib.suppress(*_SPARK_FAILED):
@@ -447,8 +459,7 @@ class RunningQuery:
         """Wait until the tasks of a stopped query have ended: they send their last counts then."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
         watched: list[RecordCounts | FunctionCosts] = list(self._counts)
-        if self._costs is not None:
-            watched.append(self._costs)
+        watched.extend(each for each in (self.refused, self._costs) if each is not None)
         while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
             time.sleep(0.05)
         for counts in watched:

@@ -1,10 +1,11 @@
-"""Start a prepared query and confirm that it runs. The only caller of ``DataStreamWriter.start``."""
+"""Start a prepared query and confirm that it runs. Only here a query is handed to Spark."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace import engine
@@ -120,14 +121,13 @@ def _output_topics(prepared: Prepared) -> engine.OutputTopics | None:
 def _begin(prepared: Prepared) -> RunningQuery:
     """Hand the query to Spark, and with it the checkpoint's lock."""
     built, options = prepared.built, prepared.options
-    if built is None or built.writer is None:
-        raise AssertionError(f"{prepared.report.name}: only a query with a sink is started")
-    writer = _configured(built.writer, built.name, prepared)
+    if built is None:
+        raise AssertionError(f"{prepared.report.name}: only a query that could be built is started")
     for counts in built.watched:
         counts.watch()
     lease = prepared.lease.pop_all()  # from here on the query may run, even if start() raises
     try:
-        started = writer.start()
+        started = start_in_spark(built, prepared)
     except PySparkException as refused:
         lease.close()
         for counts in built.watched:
@@ -152,6 +152,8 @@ def _begin(prepared: Prepared) -> RunningQuery:
         costs=built.costs,
         ending=Ending(started, options.planned_mode, control, options.stop_timeout_s),
     )
+    if built.sink is not None:
+        running.refused = built.sink.counts
     running.lost_lineage = built.lost_lineage
     running.bounded = options.once
     if prepared.query.sink is not None:
@@ -159,10 +161,20 @@ def _begin(prepared: Prepared) -> RunningQuery:
     return running
 
 
-def _configured(writer: DataStreamWriter, name: str, prepared: Prepared) -> DataStreamWriter:
-    options = prepared.options
-    writer = engine.with_trigger(writer, realtime=options.realtime, interval_ms=options.interval_ms, once=options.once)
-    return writer.queryName(name).option("checkpointLocation", prepared.checkpoint.location)
+def start_in_spark(built: BuiltQuery, prepared: Prepared) -> StreamingQuery:
+    """Start the query with the engine's sink, if it has one, otherwise with the writer's own."""
+    if built.writer is None:
+        raise AssertionError(f"{built.name}: only a query with a sink is started")
+    options, location = prepared.options, prepared.checkpoint.location
+    if built.sink is not None:
+        written = engine.writer_settings(built.writer).options
+        return built.sink.start(
+            built.frame, written, name=built.name, location=location, interval_ms=options.interval_ms
+        )
+    writer = engine.with_trigger(
+        built.writer, realtime=options.realtime, interval_ms=options.interval_ms, once=options.once
+    )
+    return writer.queryName(built.name).option("checkpointLocation", location).start()
 
 
 def _stop_unknown(built: BuiltQuery) -> None:
