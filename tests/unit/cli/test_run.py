@@ -250,6 +250,12 @@ def test_malformed_records_are_counted_with_their_topic(
     assert f"\n1,202 records could not be read (not_json 1,200, wrong_type 2): {where}\n" in capsys.readouterr().err
 
 
+def test_refused_results_are_counted_with_their_topic(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_fake(monkeypatch, FakeRun(refused={"too_large": 1, "invalid_record": 2}))
+    line = "Kafka refused 3 results (invalid_record 2, too_large 1): now in fraud.dead-letters"
+    assert line in capsys.readouterr().err.splitlines()
+
+
 def test_nothing_is_printed_without_malformed_records(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run_fake(monkeypatch, FakeRun())
     assert "could not be read" not in capsys.readouterr().err
@@ -268,6 +274,7 @@ def test_the_summary_is_json_on_standard_output(capsys: Capture, monkeypatch: py
         "why_microbatch": [],
         "python": {},
         "uncommitted_rows": 0,
+        "refused": {},
         "repeats": "",
     }
 
