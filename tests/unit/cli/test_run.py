@@ -30,6 +30,7 @@ class FakeRun:
     done: bool = False
     stopped: bool = False
     malformed: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
     batches: int = 3
     rows: int = 4711
     uncommitted: int = 0
@@ -78,6 +79,7 @@ class FakeRun:
             self.checkpoint_location,
             self.malformed,
             uncommitted_rows=self.uncommitted,
+            refused=self.refused,
             repeats=self.repeats,
         )
 
