@@ -4,7 +4,8 @@ Problem:
     Tailrace ends a real-time batch early to stop exactly, to end a bounded run and to checkpoint on request. That needs
     versions of Spark and its Kafka connector that this release knows. With other versions Spark's own source reads the
     topics: a stop discards the work since the last checkpoint, in micro-batch that of the running batch, and the next
-    start processes those records again.
+    start processes those records again. In real time Spark's own sink then writes the results, and one that Kafka
+    refuses ends the query.
 
 Do this instead:
     Use the versions that ``tailrace doctor`` shows. A bounded run can also use micro-batch.
