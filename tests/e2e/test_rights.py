@@ -1,7 +1,7 @@
 """Connections, logins and permissions at a broker with TLS, SCRAM and ACLs: each error names what is missing."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from conftest import suspended, wait_until
 from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
+from tailrace.engine import topics as engine_topics
 from tailrace.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -26,6 +27,7 @@ from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.records import read_records, send_records
 from tailrace.kafka.topics import list_topics
+from tailrace.prepare import endpoint
 from tailrace.prepare.endpoint import JOINS_GROUP
 
 SCHEMA = "id long"
@@ -250,23 +252,41 @@ def test_a_named_group_needs_no_right(spark: Any, kafka: SecuredKafka, mode: str
     assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
-def test_rights_that_the_broker_does_not_report_are_unknown(
-    spark: Any, kafka: SecuredKafka, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It responds, but not to that question; the start goes on."""
-    asked: list[str] = []
+def silence_rights(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let the broker not respond to questions about permissions; return what was asked."""
+    asked: list[object] = []
 
     @contextmanager
     def connected(config: Mapping[str, str | int]) -> Iterator[AdminClient]:
         with original(config) as admin, suspended(kafka):
-            asked.append(str(config["bootstrap.servers"]))
+            asked.append(config)
             yield admin
+
+    def silenced(through_spark: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*question: object) -> Any:
+            asked.append(question)
+            with suspended(kafka):
+                return through_spark(*question)
+
+        return ask
 
     original = rights._connected_admin
     monkeypatch.setattr(rights, "_connected_admin", connected)
-    monkeypatch.setattr(rights, "ASK_TIMEOUT_S", 1.0)
+    for name in ("kafka_topic_rights", "kafka_group_rights"):
+        monkeypatch.setattr(endpoint, name, silenced(getattr(endpoint, name)))
+    for module in (rights, engine_topics):
+        monkeypatch.setattr(module, "ASK_TIMEOUT_S", 1.0)
+    return asked
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_rights_that_the_broker_does_not_report_are_unknown(
+    spark: Any, kafka: SecuredKafka, mode: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It responds, but not to that question; the start goes on."""
+    asked = silence_rights(kafka, monkeypatch)
     case = Case(kafka)
-    here = case.pipeline(malformed="drop")
+    here = case.pipeline(case.options(client), malformed="drop")
     report = tr.check(here, mode, bootstrap_servers=kafka.secured_servers)
     (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
     assert asked
@@ -276,6 +296,22 @@ def test_rights_that_the_broker_does_not_report_are_unknown(
     with case.start(here, mode) as running:
         assert "RIGHTS_UNKNOWN" in {each.code for each in running.report.findings}
         assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_rights_to_a_group_that_the_broker_does_not_report_are_unknown(
+    spark: Any, kafka: SecuredKafka, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence_rights(kafka, monkeypatch)
+    case = Case(kafka)
+    group = f"{case.name}-readers"
+    source = tr.KafkaSource(case.source, SCHEMA, options=case.options(client) | {"kafka.group.id": group})
+    here = replace(case.pipeline(case.options(client), malformed="drop"), source=source)
+    old = {JOINS_GROUP: "true"}
+    report = tr.check(here, "microbatch", bootstrap_servers=kafka.secured_servers, conf=old)
+    assert [each.code for each in report.findings if each.severity == "error"] == []
+    (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
+    assert group in finding.title + finding.why
 
 
 @pytest.mark.parametrize("client", CLIENTS)
