@@ -15,6 +15,7 @@ from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicM
 from tailrace.kafka.cause import Cause
 from tailrace.kafka.client import client_identity, java_client_options
 from tailrace.kafka.failures import broker_error
+from tailrace.kafka.reachable import ANSWER_TIMEOUT_S
 from tailrace.kafka.rights import ASK_TIMEOUT_S, Rights
 from tailrace.kafka.topics import topic_not_visible
 from tailrace.plan.loss import Loss
@@ -140,6 +141,49 @@ class OutputTopics:
     def close(self) -> None:
         """Close the connection."""
         self._topics.close()
+
+
+class SparkBrokerPing:
+    """Spark's Kafka admin client, kept connected so that each ping is one small request; it must be closed.
+
+    For brokers that only the Java client can reach; see :class:`tailrace.kafka.reachable.BrokerPing` for the others.
+    """
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._options = options
+        self._admin: Any = None
+
+    def ask(self) -> KafkaError | None:
+        """Ask for the cluster's id; return None if a broker responds, or the error if none does.
+
+        An answer counts even if it denies the request.
+
+        Raises:
+            Py4JError: Spark's JVM does not respond.
+        """
+        try:
+            self._ask()
+        except (PySparkException, Py4JJavaError) as failed:
+            problem = _unanswered(self._options, failed)
+            if isinstance(problem, NotAuthorized):
+                return None
+            if not isinstance(problem, BrokerUnreachable):
+                self.close()  # it would repeat the refusal for minutes without asking again
+            return problem
+        return None
+
+    def _ask(self) -> None:
+        if self._admin is None:
+            self._admin = _open_admin(self._spark, self._options)
+        ask = _options(self._spark, "DescribeCluster", ANSWER_TIMEOUT_S)
+        _result(self._spark, self._admin.describeCluster(ask).clusterId(), 2 * ANSWER_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Disconnect; the next ping connects again."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            _close_admin(self._spark, admin)
 
 
 @contextlib.contextmanager

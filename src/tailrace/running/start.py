@@ -15,7 +15,7 @@ from tailrace.prepare.options import RunOptions, takes_options
 from tailrace.prepare.prepare import Prepared, prepare, target_of
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import kafka_endpoint
-from tailrace.running.broker_watch import broker_configs
+from tailrace.running.broker_watch import broker_pings
 from tailrace.running.confirm import confirm
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
@@ -86,14 +86,12 @@ def _start(prepared: Prepared, on_confirmed: Callable[[], object]) -> RunningQue
         pin_context()  # stopping it would stop the query
         running.follow_topics(outputs)
         confirm(running)
+        spark = prepared.built.frame.sparkSession if prepared.built is not None else None
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
-            endpoints = [
-                kafka_endpoint(read, prepared.built.frame.sparkSession if prepared.built else None)
-                for read in query.reads
-            ]
+            endpoints = [kafka_endpoint(read, spark) for read in query.reads]
             running.follow_partitions([each for each in endpoints if each is not None], _free_slots(prepared))
-        running.follow_brokers(broker_configs(query.reads, query.sink))
+        running.follow_brokers(broker_pings(query.reads, query.sink, spark))
         on_confirmed()
         unconfirmed.pop_all()
     return running

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from tailrace.engine import kafka_group_rights, kafka_topic_rights, topics
-from tailrace.errors import AuthenticationFailed, KafkaError, TlsFailed
+from tailrace.engine import SparkBrokerPing, kafka_group_rights, kafka_topic_rights, topics
+from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, TlsFailed
 
 SILENT = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment."
 DENIED = "org.apache.kafka.common.errors.{}AuthorizationException: Not authorized"
@@ -35,6 +36,9 @@ class FakeAdmin:
 
     def describeConsumerGroups(self, names: list[str], _ask: object) -> Any:  # noqa: N802
         return SimpleNamespace(describedGroups=lambda: dict.fromkeys(names, self))
+
+    def describeCluster(self, _ask: object) -> Any:  # noqa: N802
+        return SimpleNamespace(clusterId=lambda: self)
 
     def close(self, _timeout: object) -> None:
         self.closed = True
@@ -86,3 +90,30 @@ def test_a_refused_connection_is_an_error(admins: list[FakeAdmin], answer: str, 
         kafka_topic_rights(SPARK, {}, ["a"])
     with pytest.raises(kind):
         kafka_group_rights(SPARK, {}, "g")
+
+
+@pytest.mark.parametrize(("answer", "kind"), [
+    (None, None),
+    (DENIED.format("Cluster"), None),  # an answer, too
+    (SILENT, BrokerUnreachable),
+    (LOGIN, AuthenticationFailed),
+    (NO_TLS, TlsFailed),
+])  # fmt: skip
+def test_a_ping_tells_a_refused_login_from_no_answer(
+    admins: list[FakeAdmin], answer: Any, kind: type[KafkaError] | None
+) -> None:
+    admins += [FakeAdmin(answer), FakeAdmin(None)]
+    ping = SparkBrokerPing(SPARK, {})
+    problem = ping.ask()
+    assert (None if problem is None else type(problem)) == kind
+    is_refused = kind in (AuthenticationFailed, TlsFailed)
+    assert admins[0].closed is is_refused, "Kafka's client would repeat a refusal without asking again"
+    assert (ping.ask() is None) is (is_refused or kind is None)
+    ping.close()
+    assert admins[is_refused].closed
+
+
+def test_a_ping_without_spark_is_an_error_of_its_own(admins: list[FakeAdmin]) -> None:
+    admins.append(FakeAdmin(Py4JNetworkError("Answer from Java side is empty")))
+    with pytest.raises(Py4JNetworkError):
+        SparkBrokerPing(SPARK, {}).ask()
