@@ -96,11 +96,14 @@ def test_a_result_of_a_users_own_writer_is_reported_with_what_kafka_says(
     why: str,
     fix: str,
 ) -> None:
-    """Its rows are not measured before, so neither names the record, and the broker does not say the size."""
+    """Its rows are not measured before, so neither names the record, and the broker does not say the size.
+
+    In real time Spark looks for a refusal only when it writes the next row, or saves its progress.
+    """
     source, sink = kafka.topic("in", partitions=1), f"out-{secrets.token_hex(4)}"
     create_topic(kafka.config, sink, 1, topic)
     kafka.created.append(sink)
-    kafka.send(source, [LARGE])
+    kafka.send(source, [LARGE, SMALL])
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     records = spark.readStream.format("kafka").options(**servers, subscribe=source, startingOffsets="earliest").load()
     writer = records.select("value").writeStream.format("kafka").options(**servers, **producer, topic=sink)
