@@ -58,7 +58,7 @@ test-engines: $(READY)  ## the lanes of Flink, PyFlink, Kafka Streams and Quix S
 bench: $(READY)  ## the README's figures: Kafka alone, micro-batch, real time; five minutes (tailrace bench study --list: others)
 	@$(BIN)/tailrace bench --profile article --out $(RESULTS)/article
 
-bench-start: $(READY)  ## time from `tailrace run` to the first output, and of the first record; five minutes
+bench-start: $(READY)  ## time from `tailrace run` to the first output, also after a crash, and of the first record; ten minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 

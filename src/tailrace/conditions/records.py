@@ -19,11 +19,11 @@ RECORD_MALFORMED = Condition(
 
 def _sizes(match: re.Match[str]) -> Mapping[str, object]:
     groups = match.groupdict()
-    record, topic = groups.get("record"), groups.get("topic")
+    record, topic, limit = groups.get("record"), groups.get("topic"), groups.get("limit")
     return {
         "result": f"the result of record {record}" if record else "a result",
         "size": int(groups["size"]),
-        "limit": int(groups["limit"]),
+        **({"limit": int(limit)} if limit else {}),
         **({"sink": f"topic {topic!r}"} if topic else {}),
     }
 
@@ -49,12 +49,20 @@ TOO_LARGE_FOR_TOPIC = replace(
     why="it has {size:,} bytes, and the topic's max.message.bytes is {limit:,}",
     fix="make the result smaller, or raise the topic's limit: " + _ALTER_TOPIC,
 )
+_REFUSED = r"(?s)RecordTooLargeException.*?The message is (?P<size>\d+) bytes when serialized which is larger than "
 REFUSED_BY_PRODUCER = replace(
     TOO_LARGE_FOR_PRODUCER,
-    pattern=(
-        r"(?s)RecordTooLargeException.*?The message is (?P<size>\d+) bytes when serialized which is larger than "
-        r"(?P<limit>\d+)"
+    pattern=_REFUSED + r"(?P<limit>\d+)",
+    fix=(
+        "make the result smaller, or set the sink's option kafka.max.request.size to {size} and raise the topic's "
+        "limit: " + _ALTER_TOPIC
     ),
+)
+REFUSED_BY_BUFFER = replace(
+    REFUSED_BY_PRODUCER,
+    pattern=_REFUSED + "the total memory buffer",
+    why="it has {size:,} bytes, more than the producer's buffer.memory",
+    fix="make the result smaller, or set the sink's option kafka.buffer.memory to more than {size}",
 )
 REFUSED_BY_BROKER = replace(
     TOO_LARGE_FOR_TOPIC,

@@ -51,6 +51,7 @@ from tailrace.engine.sessions import (
 )
 from tailrace.engine.topics import (
     OutputTopics,
+    SparkBrokerPing,
     create_kafka_topic,
     kafka_group_rights,
     kafka_partitions,
@@ -78,6 +79,7 @@ __all__ = [
     "RecordCounts",
     "RunControl",
     "SizeLimits",
+    "SparkBrokerPing",
     "StageTasks",
     "TaskTimes",
     "capacity",

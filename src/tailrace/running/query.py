@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from py4j.protocol import Py4JError
@@ -25,13 +24,11 @@ from tailrace.engine import (
     malformed_in_all,
 )
 from tailrace.errors import QueryFailed, QueryRefused, TailraceError
-from tailrace.kafka.reachable import BrokerPing
-from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
-from tailrace.running.broker_watch import BrokerWatch
+from tailrace.running.broker_watch import BrokerWatch, Ping
 from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
@@ -145,11 +142,14 @@ class RunningQuery:
         )
         self._flow.start()
 
-    def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
-        """Start to log when the brokers stop responding and when they respond again."""
+    def follow_brokers(self, pings: Mapping[str, Callable[[], Ping]]) -> None:
+        """Start to log when the brokers stop responding and when they respond again.
+
+        Args:
+            pings: How to connect to them, by their address.
+        """
         self._brokers = [
-            BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
-            for config in configs
+            BrokerWatch(self.name, address, connect, self._has_ended) for address, connect in pings.items()
         ]
         for watch in self._brokers:
             watch.start()
