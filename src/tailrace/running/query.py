@@ -281,8 +281,7 @@ class RunningQuery:
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
         if failure is not None:
-            self._settle_counts()
-            self._close()
+            self._conclude()
             self._failure_raised = True
             raise failure
 
@@ -322,9 +321,7 @@ class RunningQuery:
                     why=_first_line(failed),
                     fix="call stop() again: the query may still run, so its checkpoint stays locked",
                 ) from failed
-        self._settle_counts()
-        self.python_costs()  # saved while the checkpoint is locked
-        self._close()
+        self._conclude()
         if failure is not None and not self._failure_raised:
             self._failure_raised = True
             raise failure
@@ -332,17 +329,30 @@ class RunningQuery:
 
     def _stop_at_once(self) -> None:
         """Stop without saving; a signal must not leave a query without a handle."""
-        with contextlib.suppress(*_SPARK_FAILED):
-            self.query.stop()
-            self._ending.settle()
-        self._close()
+        try:
+            with contextlib.suppress(*_SPARK_FAILED):
+                self.query.stop()
+                self._ending.settle()
+        finally:  # one more signal
+            if self._has_ended():
+                self._close()
+
+    def _conclude(self) -> None:
+        """Take the last counts of a query that has ended, and release its checkpoint even if a signal interrupts that."""
+        try:
+            self._settle_counts()
+            self.python_costs()  # saved while the checkpoint is locked
+        finally:
+            self._close()
 
     def _close(self) -> None:
-        self._checkpoint.release()
-        self.is_over = True
-        if self._ending.control is not None:
-            with contextlib.suppress(*_SPARK_FAILED):
-                self._ending.control.close()
+        try:
+            self._checkpoint.release()
+        finally:
+            self.is_over = True
+            if self._ending.control is not None:
+                with contextlib.suppress(*_SPARK_FAILED):
+                    self._ending.control.close()
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""

@@ -159,6 +159,42 @@ def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
     assert stopped.summary().repeats == "the stop was interrupted"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_last_counts_arrive_leaves_nothing_locked(number: signal.Signals) -> None:
+    class Interrupting(FakeCounts):
+        def settle(self) -> None:
+            signal.raise_signal(number)
+
+    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+    control = EndingControl(query)
+    stopped = run(query, [Interrupting()], checkpoint, control=control)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(stop):
+        stopped.stop()
+    assert not checkpoint.held
+    assert control.did == ["stop", "close"]
+    assert stopped.is_over
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_third_signal_releases_the_checkpoint_of_a_query_that_has_ended(*, ended: bool) -> None:
+    class Stubborn(FakeQuery):
+        def stop(self) -> None:
+            super().stop()
+            self.isActive = not ended
+            raise KeyboardInterrupt
+
+    class Impatient(FakeControl):
+        def stop(self) -> None:
+            raise KeyboardInterrupt
+
+    query, checkpoint = Stubborn(5), FakeCheckpoint()
+    with pytest.raises(KeyboardInterrupt):
+        run(query, checkpoint=checkpoint, control=Impatient()).stop()
+    assert checkpoint.held is not ended, "a query that may run keeps its checkpoint"
+
+
 def test_a_checkpoint_on_request_returns_what_was_saved() -> None:
     control = FakeControl()
     control.committed = {7}
