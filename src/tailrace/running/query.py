@@ -327,6 +327,10 @@ class RunningQuery:
             raise failure
         return self.summary()
 
+    def skip_saving(self) -> None:
+        """Let a stop that has not begun save nothing, so that it does not wait for the running batch."""
+        self._ending.interrupt()
+
     def _stop_at_once(self) -> None:
         """Stop without saving; a signal must not leave a query without a handle."""
         try:
@@ -338,7 +342,7 @@ class RunningQuery:
                 self._close()
 
     def _conclude(self) -> None:
-        """Take the last counts of a query that has ended, and release its checkpoint even if a signal interrupts that."""
+        """Take the last counts of a query that has ended and release its checkpoint, whatever interrupts that."""
         try:
             self._settle_counts()
             self.python_costs()  # saved while the checkpoint is locked

@@ -159,6 +159,15 @@ def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
     assert stopped.summary().repeats == "the stop was interrupted"
 
 
+def test_a_stop_that_saves_nothing_does_not_wait_for_the_batch() -> None:
+    query, checkpoint, control = FakeQuery(5), FakeCheckpoint(), FakeControl()
+    stopped = run(query, checkpoint=checkpoint, control=control)
+    stopped.skip_saving()
+    assert stopped.stop(60).repeats == "the stop was interrupted"
+    assert (query.did, control.did) == (["stop"], ["close"])
+    assert not checkpoint.held
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_last_counts_arrive_leaves_nothing_locked(number: signal.Signals) -> None:
     class Interrupting(FakeCounts):
