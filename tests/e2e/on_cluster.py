@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Kafka, wait_until
+from copies import Copy
 from load import Load
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from stops import Query, collect
 from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
 from test_lost_records import recreate
 
+from tailrace.engine import has_tasks_at_work
 from tailrace.errors import ExecutorLost
 from tailrace.kafka.topics import log_ends
 from tailrace.running.ending import TASK_FAILED
@@ -97,6 +99,19 @@ def test_a_stop_after_an_executor_is_lost(
         assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
     else:
         assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+
+
+def test_a_stop_that_saves_nothing_counts_the_records_of_a_writer(copy: Copy, kafka: Kafka) -> None:
+    """Executors report twice a second, and once more when the tasks end, which is after the stop."""
+    topic = kafka.topic("in")
+    writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest"))
+    with Load(kafka, [topic], per_second=1000) as load:
+        running = copy.start(writer, "realtime")
+        wait_until(lambda: len(copy.written()) > 500, 60, "records flow")
+        summary = running.stop(0)
+    wait_until(lambda: not has_tasks_at_work(running.query), 10, "its tasks end")
+    assert "timeout of 0" in summary.repeats
+    assert len(copy.written()) <= summary.uncommitted_rows <= load.sent
 
 
 def failed_tasks(spark: SparkSession, running: RunningQuery) -> int:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _COUNTS_TIMEOUT_S = 3.0
+_TASKS_END_EVERY_S = 0.02
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise, even if its JVM is gone."""
 
@@ -458,13 +459,13 @@ class RunningQuery:
             self._await_last_counts()
 
     def _await_last_counts(self) -> None:
-        """Wait until the tasks of a stopped query have ended: they send their last counts then."""
+        """Wait until the tasks of a stopped query have ended: they and their readers send their last counts then."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
         watched: list[RecordCounts | FunctionCosts] = list(self._counts)
         if self._costs is not None:
             watched.append(self._costs)
-        while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while has_tasks_at_work(self.query) and time.monotonic() < deadline:
+            time.sleep(_TASKS_END_EVERY_S)
         for counts in watched:
             counts.settle()
             counts.close()

@@ -281,11 +281,21 @@ def test_counts_that_cannot_be_asked_for_any_more_do_not_hide_the_rest() -> None
     assert (summary.name, summary.mode, summary.checkpoint) == ("fraud", "realtime", "/checkpoints/fraud")
 
 
-def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("counts", [[FakeCounts()], []], ids=["pipeline", "writer"])
+def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(
+    counts: list[FakeCounts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for those of the readers alone: a user's own writer has no others."""
     answers = iter([True, True, False])
-    monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: next(answers))
-    query, checkpoint = FakeQuery(1), FakeCheckpoint()
-    run(query, [FakeCounts()], checkpoint).stop()
+    control = EndingControl(query := FakeQuery(1))
+
+    def has_tasks_at_work(_query: object) -> bool:
+        assert "close" not in control.did, "what arrives later is dropped"
+        return next(answers)
+
+    monkeypatch.setattr(running, "has_tasks_at_work", has_tasks_at_work)
+    checkpoint = FakeCheckpoint()
+    run(query, counts, checkpoint, control=control).stop()
     assert next(answers, None) is None
     assert query.did == ["stop"]
     assert not checkpoint.held
