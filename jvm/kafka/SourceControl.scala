@@ -21,7 +21,7 @@ object SourceControl {
   private val KafkaTable = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
   private val FailOnDataLoss = "failOnDataLoss"
   private val SparkVersions = Seq("4.3.")
-  private val ConnectorVersions = Seq("4.2.", "4.3.")
+  private val ConnectorVersions = Seq("4.2.")
 
   /**
    * Return the same rows, read by streams whose batches can end on request.
