@@ -145,6 +145,27 @@ def test_transactions_are_no_obstacle(isolation: str, tmp_path: Path) -> None:
     assert sorted(row["id"] for row in written(here)) == seen
 
 
+def test_an_open_transaction_is_left_for_the_next_run(mode: str, tmp_path: Path) -> None:
+    """A consumer of committed records cannot read past its beginning, so the run ends there."""
+    here = pipeline()
+    source = replace(here.sources[0], options={"kafka.isolation.level": "read_committed"})
+    here = replace(here, source=source)
+    producer = Producer({**shared_bench().config, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(20)
+    for number in range(2):
+        producer.begin_transaction()
+        producer.produce(source.topic_names[0], json.dumps({"id": number}).encode(), partition=0)
+        producer.flush(20)
+        if number == 0:
+            producer.commit_transaction(20)
+    summary = run_once(here, mode, tmp_path)
+    assert (summary.input_rows, summary.repeats) == (1, "")
+    assert [row["id"] for row in written(here)] == [0]
+    producer.commit_transaction(20)
+    assert run_once(here, mode, tmp_path).input_rows == 1
+    assert sorted(row["id"] for row in written(here)) == [0, 1]
+
+
 def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"file-{secrets.token_hex(4)}"
     shared_bench().make_topics([f"{name}-in", f"{name}-out"], 2)
