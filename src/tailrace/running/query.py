@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -36,6 +36,7 @@ from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
+from tailrace.running.progress import Progress
 from tailrace.running.saving import SavedCheckpoint, Saving
 from tailrace.running.topic_watch import TopicWatch
 from tailrace.running.visible_records import VisibleRecords
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
 
 _LOOK_EVERY_S = 0.2
+_LOOK_AT_BOUNDED_EVERY_S = 0.02
 _COUNTS_TIMEOUT_S = 3.0
 _TASKS_END_EVERY_S = 0.02
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
@@ -121,13 +123,13 @@ class RunningQuery:
         self._counts = tuple(counts)
         self._costs = costs
         self._last_costs: dict[str, FunctionCost] = {}
-        self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
         self._last_unsaved = 0
         self._failure: TailraceError | None = None
         self._failure_raised = False
         self._started_at = time.monotonic()
-        self._seen_batches: dict[int, int] = {}
+        self._progress = Progress(query, ending)
+        self._final: RunSummary | None = None
 
     @property
     def slots(self) -> Slots | None:
@@ -142,7 +144,7 @@ class RunningQuery:
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """Start to watch that every partition is read; otherwise ``stop`` with an error or ``warn``."""
         self._flow = FlowWatch(
-            self.query, self.name, visible, self._ending.control, self._note_progress, stops=starved == "stop"
+            self.query, self.name, visible, self._ending.control, self._progress.note, stops=starved == "stop"
         )
         self._flow.start()
 
@@ -221,8 +223,9 @@ class RunningQuery:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
+        every_s = _LOOK_AT_BOUNDED_EVERY_S if self.bounded else _LOOK_EVERY_S
         while self._still_runs():
-            remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+            remaining = every_s if deadline is None else min(every_s, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
         self.raise_if_failed()
@@ -232,7 +235,7 @@ class RunningQuery:
         """Note its progress and return whether it runs. Spark calls a query inactive before its last commit."""
         try:
             ended = self._ending.has_ended()
-            self._note_progress()
+            self._progress.note_sometimes()
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
         self.is_over = self.is_over or ended
@@ -304,7 +307,7 @@ class RunningQuery:
             with contextlib.suppress(*_SPARK_FAILED):
                 # Before the stop: what Spark reports later may be caused by the stop.
                 failure = self._find_failure()
-                self._note_progress()
+                self._progress.note()
             if failure is None:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
@@ -326,7 +329,8 @@ class RunningQuery:
         if failure is not None and not self._failure_raised:
             self._failure_raised = True
             raise failure
-        return self.summary()
+        self._final = self._summarize()
+        return self._final
 
     def skip_saving(self) -> None:
         """Let a stop that has not begun save nothing, so that it does not wait for the running batch."""
@@ -413,15 +417,18 @@ class RunningQuery:
             return has_jvm_ended(failed)
 
     def summary(self) -> RunSummary:
-        """Return what it has done so far."""
+        """Return what it has done so far, or until its stop."""
+        return self._final or self._summarize()
+
+    def _summarize(self) -> RunSummary:
         with contextlib.suppress(*_SPARK_FAILED):
-            self._note_progress()
+            self._progress.note()
         return RunSummary(
             self.name,
             str(self.mode),
             round(time.monotonic() - self._started_at, 1),
-            len(self._seen_batches),
-            sum(self._seen_batches.values()),
+            self._progress.batches,
+            self._progress.input_rows,
             self.checkpoint_location,
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
@@ -437,7 +444,7 @@ class RunningQuery:
                 self._last_unsaved = self._ending.control.unsaved_records()
             elif self.mode is Mode.REALTIME:
                 read = sum(counts.read() for counts in self._counts)
-                self._last_unsaved = max(0, read - sum(self._seen_batches.values()))
+                self._last_unsaved = max(0, read - self._progress.input_rows)
         return self._last_unsaved
 
     def python_costs(self) -> dict[str, FunctionCost]:
@@ -469,16 +476,6 @@ class RunningQuery:
         for counts in watched:
             counts.settle()
             counts.close()
-
-    def _note_progress(self) -> None:
-        """Remember each completed batch; Spark keeps only the last hundred."""
-        for progress in self.query.recentProgress:
-            batch: dict[str, Any] = dict(progress) if isinstance(progress, dict) else progress.__dict__
-            number = batch.get("batchId", batch.get("_batchId"))
-            rows = batch.get("numInputRows", batch.get("_numInputRows", 0))
-            if number is not None:
-                self._seen_batches[int(number)] = int(rows or 0)
-                self._latest = batch
 
     def __enter__(self) -> Self:
         return self

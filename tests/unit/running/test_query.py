@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tailrace.engine import FunctionCost
 from tailrace.errors import QueryFailed, QueryRefused
 from tailrace.pipeline import Mode
 from tailrace.preflight.report import CheckReport
+from tailrace.running import progress
 from tailrace.running import query as running
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery
@@ -44,6 +46,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
     monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: False)
     monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(progress, "_NOTE_EVERY_S", 0.0)
 
 
 def run(
@@ -87,6 +90,22 @@ def test_a_wait_lasts_until_the_last_commit_although_spark_calls_the_query_inact
     assert not committing.wait(0.05)
     control.ended = True
     assert committing.wait(20)
+
+
+def test_the_end_of_a_bounded_run_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_LOOK_EVERY_S", 20)
+    query, control = FakeQuery(5), FakeControl()
+    bounded = run(query, control=control)
+    bounded.bounded = True
+    threading.Timer(0.05, setattr, [control, "ended", True]).start()
+    began = time.monotonic()
+    assert bounded.wait()
+    assert time.monotonic() - began < 10
+
+
+def test_the_summary_after_a_stop_asks_spark_nothing_more() -> None:
+    stopped = run(FakeQuery(5))
+    assert stopped.stop() is stopped.summary()
 
 
 def test_a_stop_saves_what_was_read_and_repeats_nothing() -> None:
@@ -382,7 +401,7 @@ def test_an_error_of_a_jvm_that_lives_is_not_taken_for_its_death(
     def fail() -> None:
         raise Py4JError("An error occurred while calling o42.recentProgress")
 
-    monkeypatch.setattr(alive, "_note_progress", fail)
+    monkeypatch.setattr(alive._progress, "note", fail)
     with pytest.raises(QueryFailed, match="did not answer"):
         alive.wait(20)
     assert checkpoint.held
