@@ -72,7 +72,7 @@ soak: $(READY)  ## all modes agree on 25 generated inputs per example and functi
 		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py tests/e2e/test_waits.py \
 		tests/e2e/chaos_soak.py
 
-soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; ten minutes
+soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; a quarter of an hour
 	@rm -f $(RESULTS)/stops.json
 	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py \
 		tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py

@@ -172,13 +172,10 @@ def with_data_loss(frame: DataFrame, *, fails: bool) -> DataFrame:
     return DataFrame(control.failOnDataLoss(frame._jdf, str(fails).lower()), frame.sparkSession)
 
 
-def uncontrolled(frame: DataFrame) -> str:
+def uncontrolled(frame: DataFrame, *, realtime: bool) -> str:
     """Return why the batches of a query cannot end on request; empty if they can."""
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
-    unsupported = str(control.unsupported())
-    if unsupported:
-        return unsupported
-    return "" if int(control.controllable(frame._jdf)) else "it reads no Kafka topic"
+    return str(control.uncontrolled(frame._jdf, realtime))
 
 
 def _kafka() -> Any:

@@ -10,6 +10,8 @@ from tailrace.pipeline import Mode
 
 TASK_FAILED = "a task had failed"
 """The reason if a retry did not read as far as the failed attempt: the batch is saved without some of its records."""
+INTERRUPTED = "the stop was interrupted"
+"""The reason if the user did not wait for the batch."""
 _LOOK_EVERY_S = 0.02
 
 
@@ -51,8 +53,14 @@ class Ending:
             if self.has_ended():
                 self.repeats = self._repeated("Spark stopped it, not Tailrace")
                 return
-            self.repeats = "the stop was interrupted"
+            self.repeats = INTERRUPTED
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
+
+    def interrupt(self) -> None:
+        """Save nothing: a later call to :meth:`end` does not wait for the batch."""
+        # Without the lock, which a stop in another thread may hold for long: then that call counts.
+        if not self.is_requested:
+            self.is_requested, self.repeats = True, INTERRUPTED
 
     def settle(self) -> None:
         """Note that Spark has stopped the query after all: if no batch ran at that moment, nothing is repeated."""

@@ -76,6 +76,8 @@ class FlowWatch:
         self._blind_since: float | None = None
         self._said_blind = False
         self._ended = threading.Event()
+        self._deciding = threading.Lock()
+        """Guards the moment of a decision to stop the query: none is made after the end."""
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
         self.starved = ""
         """What no task reads now, as a sentence; empty if everything is read."""
@@ -97,10 +99,9 @@ class FlowWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop watching."""
-        self._ended.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=10)
+        """Stop watching, without waiting for a look that has begun: ``failed`` stays as it is from now on."""
+        with self._deciding:
+            self._ended.set()
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_EVERY_S):
@@ -179,7 +180,7 @@ class FlowWatch:
 
     def _log(self, kind: str, what: str, now: float) -> None:
         """Log a state when it begins; it has ended if it was not seen for a while."""
-        if now - self._logged.get(kind, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+        if now - self._logged.get(kind, -_SAY_AGAIN_S) >= _SAY_AGAIN_S and not self._ended.is_set():
             _log.warning("query %r: %s", self._name, what)
         self._logged[kind] = now
 
@@ -194,11 +195,14 @@ class FlowWatch:
 
     def _stop_for(self, reason: TailraceError) -> None:
         """Stop the query; if that fails, the next check tries again."""
-        if self._ended.is_set() or self._query.exception() is not None:
+        if self._query.exception() is not None:
             return  # it is ending, for a reason that Spark reports
-        _log.info("stopping query %r: %s", self._name, reason.what)  # wait() raises the error
-        # Set before the stop: wait() reads it as soon as the query has stopped.
-        self.failed = reason
+        with self._deciding:
+            if self._ended.is_set():
+                return
+            _log.info("stopping query %r: %s", self._name, reason.what)  # wait() raises the error
+            # Set before the stop: wait() reads it as soon as the query has stopped.
+            self.failed = reason
         self._stop()
 
     def _stop(self) -> None:

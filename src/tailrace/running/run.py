@@ -54,7 +54,12 @@ def run_query(
             what, options, announce, on_confirmed=lambda: handled.enter_context(stop_on_signals(stop))
         )
         with running:
-            if on_start is not None:
-                on_start(running)
-            done = running.wait(stop=stop)
+            try:
+                if on_start is not None:
+                    on_start(running)
+                done = running.wait(stop=stop)
+            except KeyboardInterrupt:
+                if stop.is_set():  # the second signal, before the end of the block could act on the first
+                    running.skip_saving()
+                raise
     return running.summary(), done

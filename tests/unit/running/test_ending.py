@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.pipeline import Mode
 from tailrace.running import ending
-from tailrace.running.ending import TASK_FAILED, Ending
+from tailrace.running.ending import INTERRUPTED, TASK_FAILED, Ending
 
 from .fakes import FakeClock, FakeControl, FakeQuery
 
@@ -230,6 +230,26 @@ def test_an_interrupted_stop_does_not_say_that_nothing_is_repeated(clock: FakeCl
     interrupted = ending_of(query, control)
     with pytest.raises(KeyboardInterrupt):
         interrupted.end(None)
-    assert interrupted.repeats == "the stop was interrupted"
+    assert interrupted.repeats == INTERRUPTED
     interrupted.end(None)
     assert control.did == ["stop"]
+
+
+def test_a_stop_that_the_user_does_not_want_to_wait_for_asks_for_nothing(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    hurried = ending_of(query, control)
+    hurried.interrupt()
+    hurried.end(None)
+    assert (clock.now, control.did, hurried.repeats) == (0, [], INTERRUPTED)
+    control.ended = True  # between two batches
+    hurried.settle()
+    assert hurried.repeats == ""
+
+
+def test_a_stop_that_has_ended_cannot_be_interrupted(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    clock.at[1] = end_at_once(control)
+    done = ending_of(query, control)
+    done.end(None)
+    done.interrupt()
+    assert done.repeats == ""

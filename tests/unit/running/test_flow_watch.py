@@ -87,6 +87,27 @@ def test_a_query_that_has_failed_is_not_called_starved(monkeypatch: pytest.Monke
     assert not query.stopped.is_set()
 
 
+def test_the_end_does_not_wait_for_a_look_and_what_that_finds_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def stages(_query: Any) -> list[StageTasks]:
+        looking.set()
+        assert go_on.wait(WAIT_S)
+        return STARVED
+
+    monkeypatch.setattr(flow_watch, "running_stages", stages)
+    query = FakeQuery()
+    watch = watching(query)
+    watch.start()
+    assert looking.wait(WAIT_S)
+    watch.end()
+    assert watch._thread.is_alive()
+    go_on.set()
+    watch._thread.join(WAIT_S)
+    assert watch.failed is None
+    assert not query.stopped.is_set()
+
+
 def test_a_stop_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_watch, "runs_in_real_time", lambda _query: False)
     monkeypatch.setattr(flow_watch, "running_stages", lambda _query: [])
