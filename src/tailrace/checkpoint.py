@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from tailrace.conditions.checkpoints import CHECKPOINT_FOREIGN
 from tailrace.errors import (
     CheckpointForeign,
     CheckpointInUse,
@@ -173,11 +174,8 @@ class Checkpoint:
         other = self.other_owner(owner)
         if not other:
             return
-        raise CheckpointForeign(
-            f"the checkpoint {self.path} belongs to {other}",
-            why=f"continuing from its offsets would skip or repeat records of {owner.name!r}",
-            fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
-        )
+        message = CHECKPOINT_FOREIGN.message(location=self.path, owner=other, query=owner.name)
+        raise CheckpointForeign(message.what, why=message.why, fix=message.fix)
 
     def _read_owner(self) -> Owner | None:
         if self.path is None:

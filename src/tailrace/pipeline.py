@@ -29,11 +29,14 @@ HEADER_PREFIX = "tailrace."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
+_BROKERS_FIX = "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline"
+_TOPICS_FIX = "give the topics as KafkaSource's first argument"
+_STARTING_FIX = 'use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}'
 _OWNED_SOURCE_OPTIONS = {
-    "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
-    "subscribe": "give the topics as KafkaSource's first argument",
+    "kafka.bootstrap.servers": _BROKERS_FIX,
+    "subscribe": _TOPICS_FIX,
     "subscribepattern": "use KafkaSource(pattern=...)",
-    "assign": "give the topics as KafkaSource's first argument",
+    "assign": _TOPICS_FIX,
     "startingoffsets": "use KafkaSource(starting=...)",
     "startingtimestamp": "use KafkaSource(starting=...)",
     "startingoffsetsbytimestamp": "use KafkaSource(starting=...)",
@@ -45,7 +48,7 @@ _OWNED_JSON_OPTIONS = {
     "columnnameofcorruptrecord": "use Pipeline(malformed=...): malformed records go to the dead letters",
 }
 _OWNED_SINK_OPTIONS = {
-    "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
+    "kafka.bootstrap.servers": _BROKERS_FIX,
     "topic": "give the topic as KafkaSink's first argument, or a column with KafkaSink(topic_column=...)",
     "includeheaders": "use KafkaSink(headers=...)",
     "checkpointlocation": "pass --checkpoint or checkpoint= when you run the pipeline",
@@ -127,17 +130,11 @@ class KafkaSource:
 
     def _require_starting(self) -> None:
         if isinstance(self.starting, str) and self.starting not in ("latest", "earliest"):
-            raise OptionRefused(
-                f"invalid starting={self.starting!r}",
-                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
-            )
+            raise OptionRefused(f"invalid starting={self.starting!r}", fix=_STARTING_FIX)
         if isinstance(self.starting, Mapping):
             object.__setattr__(self, "starting", _checked_offsets(self.starting))
         elif not isinstance(self.starting, str | datetime):
-            raise OptionRefused(
-                f"invalid starting={self.starting!r}",
-                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
-            )
+            raise OptionRefused(f"invalid starting={self.starting!r}", fix=_STARTING_FIX)
         if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
             raise OptionRefused(
                 f"starting={self.starting} has no time zone",

@@ -15,7 +15,7 @@ from tailrace.chaos.options import ENDS_PIPELINE, ChaosOptions, Fault, Moment
 from tailrace.chaos.receiver import Receiver, Recovery
 from tailrace.chaos.screen import ChaosScreen
 from tailrace.chaos.small_disk import SmallDisk
-from tailrace.chaos.supervised_pipeline import SupervisedPipeline
+from tailrace.chaos.supervised_pipeline import NOT_STARTED, SupervisedPipeline
 from tailrace.errors import KafkaError
 from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import ClientConfig, Offsets, log_ends, partition_counts
@@ -124,7 +124,7 @@ class Course:
     def run(self) -> None:
         """Send records and inject all faults; return when the outputs have settled."""
         waited, self._load_before_s = time.monotonic(), self.journal.load_s
-        self._wait(lambda: self.pipeline.is_running, _START_TIMEOUT_S, "the pipeline did not start")
+        self._wait(lambda: self.pipeline.is_running, _START_TIMEOUT_S, NOT_STARTED)
         self.screen.say(f"the pipeline runs after {time.monotonic() - waited:.1f} s")
         clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
         with Load({**self.client, **_RECONNECT}, self.source, self.flow, clock=clock, limit_s=_LONGEST_LOAD_S) as load:
@@ -184,7 +184,7 @@ class Course:
                 return str(Moment.RANDOM)
             case Moment.RESTART:
                 if self._last is not None:
-                    failed = "the pipeline did not start again"
+                    failed = f"{NOT_STARTED} again"
                     self._wait(partial(self._runs_again, self._last.starts), _RECOVERY_TIMEOUT_S, failed)
                     self.pause(self._draw.uniform(0, AFTER_RESTART_S))
                 else:

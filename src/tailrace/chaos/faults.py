@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tailrace.chaos.options import Fault
+from tailrace.chaos.options import START_CLUSTER, Fault
 from tailrace.chaos.small_disk import SmallDisk
 from tailrace.chaos.supervised_pipeline import SupervisedPipeline
 from tailrace.errors import MeasurementFailed, OptionRefused
@@ -83,7 +83,7 @@ def _kill_executor(place: Place) -> None:
     if not executors:
         raise OptionRefused(
             "--fault executor: no executor of the pipeline runs on this machine",
-            fix="use a development cluster: tailrace cluster start",
+            fix=START_CLUSTER,
         )
     _kill(executors[:1], place, "an executor")
 

@@ -10,6 +10,8 @@ from tailrace.errors import OptionRefused
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_jvm import is_on_this_machine
 
+START_CLUSTER = "use a development cluster: tailrace cluster start"
+
 
 class Fault(StrEnum):
     """What a chaos run does to a pipeline."""
@@ -78,7 +80,7 @@ class ChaosOptions:
             raise OptionRefused(
                 f"a chaos run cannot use the cluster at {self.master}",
                 why="its Kafka broker accepts connections from this machine only",
-                fix="use a development cluster: tailrace cluster start",
+                fix=START_CLUSTER,
             )
         if Fault.EXECUTOR in self.faults and not (self.master or "").startswith("spark://"):
             raise OptionRefused(

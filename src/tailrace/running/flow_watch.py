@@ -31,9 +31,16 @@ _SAY_AGAIN_S = 60.0
 """A state that comes and goes is logged at most this often."""
 _BLIND_S = 30.0
 """How long checks may fail before a warning: a few always fail while Spark ends."""
-NO_REALTIME_SCAN = "its running plan has no real-time scan"
-"""Why a query that runs does not run in real time."""
+_UNCHECKED = "its partitions could not be checked"
 _log = logging.getLogger("tailrace")
+
+
+def not_in_real_time(name: str) -> QueryRefused:
+    """Return the error for a query that runs, but not in real time."""
+    return QueryRefused(
+        f"query {name!r} was started in real time, but Spark does not run it in real time",
+        why="its running plan has no real-time scan",
+    )
 
 
 class FlowWatch:
@@ -117,7 +124,7 @@ class FlowWatch:
                     return
                 self._note_blind(failed)  # Spark may be ending, or a batch just ended
             except Exception:  # noqa: BLE001 - a watch must not end silently
-                _log.exception("query %r: its partitions could not be checked", self._name)
+                _log.exception("query %r: %s", self._name, _UNCHECKED)
 
     def _note_blind(self, failed: Exception) -> None:
         """Warn once if the query has not been watched for a while."""
@@ -125,7 +132,7 @@ class FlowWatch:
         self._blind_since = now if self._blind_since is None else self._blind_since
         if not self._said_blind and now - self._blind_since >= _BLIND_S:
             self._said_blind = True
-            what = "it could not be stopped" if self.failed is not None else "its partitions could not be checked"
+            what = "it could not be stopped" if self.failed is not None else _UNCHECKED
             reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
             _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
@@ -137,12 +144,7 @@ class FlowWatch:
         stages = running_stages(self._query)
         readers = self._control.positions() if self._control is not None else None
         if not self._is_real_time(self._latest):
-            self._stop_for(
-                QueryRefused(
-                    f"query {self._name!r} was started in real time, but Spark no longer runs it in real time",
-                    why=NO_REALTIME_SCAN,
-                )
-            )
+            self._stop_for(not_in_real_time(self._name))
             return
         now = time.monotonic()
         if readers is not None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _COUNTS_TIMEOUT_S = 3.0
+_MAY_STILL_RUN = "the query may still run, so its checkpoint stays locked"
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise, even if its JVM is gone."""
 
@@ -320,7 +321,7 @@ class RunningQuery:
                 raise QueryFailed(
                     f"query {self.name!r} could not be stopped",
                     why=_first_line(failed),
-                    fix="call stop() again: the query may still run, so its checkpoint stays locked",
+                    fix=f"call stop() again: {_MAY_STILL_RUN}",
                 ) from failed
         self._settle_counts()
         self.python_costs()  # saved while the checkpoint is locked
@@ -376,7 +377,7 @@ class RunningQuery:
         return QueryFailed(
             f"Spark did not answer a call about query {self.name!r}",
             why=_first_line(failed),
-            fix="call stop(): the query may still run, so its checkpoint stays locked",
+            fix=f"call stop(): {_MAY_STILL_RUN}",
         )
 
     def _note_jvm_end(self, failed: Exception) -> TailraceError:

@@ -91,7 +91,7 @@ def sentence_of(notice: Mapping[str, Any]) -> str:
     if notice["kind"] in ("adopted", "no-ids"):
         return ADOPTED if notice["kind"] == "adopted" else NO_IDS
     if notice["kind"] == "recreated-idle":
-        then = "continue at the beginning of the new topic" if notice["accepted"] else "fail"
+        then = f"continue {RECORDS_LOST['recreated'].defaults['continues']}" if notice["accepted"] else "fail"
         return (
             f"topic {notice['topic']!r} was deleted and created again; the query will {then} when its next batch starts"
         )
