@@ -105,11 +105,3 @@ Verbose = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-BootstrapServers = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="The Kafka brokers. Otherwise TAILRACE_BOOTSTRAP_SERVERS, otherwise the running development broker.",
-    ),
-]
