@@ -8,7 +8,7 @@ from typing import Any
 from docs import measured
 from tailrace import errors
 from tailrace.preflight import checks
-from tailrace.tuning import REFUSALS, SETTINGS, SHUFFLE_PARTITIONS
+from tailrace.tuning import SETTINGS, SHUFFLE_PARTITIONS, UNWORKABLE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -67,7 +67,7 @@ def _settings() -> str:
     )
     rows = [f"| `{s.key}` | `{s.value}` | {s.scope} | {s.reason} | {s.effect} |" for s in SETTINGS]
     refused = "\n\n## Refused in real time\n\n| setting | value | why |\n|---|---|---|\n"
-    bad = [f"| `{r.key}` | {', '.join(f'`{value}`' for value in r.bad)} | {r.why} |" for r in REFUSALS]
+    bad = [f"| `{r.key}` | {', '.join(f'`{value}`' for value in r.bad)} | {r.why} |" for r in UNWORKABLE]
     return NOTICE + head + "\n".join(rows) + refused + "\n".join(bad) + "\n"
 
 

@@ -197,9 +197,8 @@ class Checkpoint:
     def _clear_unfinished(self) -> None:
         """Remove what an interrupted run left behind.
 
-        Spark takes any file in the logs, and in micro-batch any state, for the sign of an earlier query where no batch
-        was completed yet, and refuses to start: also a file that it was still writing, also the state of a real-time
-        batch that never got to its first checkpoint.
+        If no batch has completed, Spark treats leftover files as an earlier query and refuses to start: unfinished
+        files in the logs, and in micro-batch the state of a real-time batch that never reached its first checkpoint.
         """
         if self.path is None:
             return

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tailrace.errors import DefinitionError, OptionRefused, SchemaInvalid
+from tailrace.errors import NAME_FIX, DefinitionError, OptionRefused, SchemaInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -255,7 +255,7 @@ class Pipeline:
             raise DefinitionError(
                 f"invalid pipeline name {self.name!r}",
                 why="the checkpoint folder and the query have this name",
-                fix="use letters, digits, dot, dash and underscore",
+                fix=NAME_FIX,
             )
         self._require_types()
         if self.malformed not in POLICIES:
@@ -397,7 +397,7 @@ def _require_topics(names: Sequence[str]) -> None:
         if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in (".", ".."):
             raise DefinitionError(
                 f"invalid topic name {name!r}",
-                fix="use letters, digits, dots, dashes and underscores, 249 characters at most",
+                fix=f"{NAME_FIX}, 249 characters at most",
             )
     if len(set(names)) != len(names):
         raise DefinitionError("the source names a topic twice", fix="name each topic once")

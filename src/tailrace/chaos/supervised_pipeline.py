@@ -18,7 +18,7 @@ from tailrace.toolchain.guarded_process import GuardedProcess
 
 _GRACE_S = 20.0
 _PAUSE_S = 1.0
-"""Between two starts, if the first one ended before the pipeline ran."""
+"""Delay before a restart if the last start failed."""
 _MOST_FAILED_STARTS = 5
 """How many starts in a row may fail, unless a fault lasts."""
 _SHOWN_LINES = 30

@@ -41,13 +41,13 @@ def chaos(
     conf: Annotated[list[str] | None, shared_option("conf")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The folder for result and logs; the same command continues a run there."),
+        typer.Option(metavar="DIR", help="The folder for result and logs; rerun the same command to continue."),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline under load, inject faults, and count what was lost and repeated."""
-    from tailrace.chaos.options import ChaosOptions, faults_named, moment_named
+    from tailrace.chaos.options import ChaosOptions, faults_named, timing_named
     from tailrace.chaos.run import run_chaos
     from tailrace.chaos.screen import ChaosScreen
     from tailrace.measure.studies import generator as records_of
@@ -55,7 +55,7 @@ def chaos(
     options = ChaosOptions(
         kills=kills,
         faults=faults_named(fault),
-        at=moment_named(at),
+        at=timing_named(at),
         rate=rate,
         seconds=seconds,
         outage_s=outage,

@@ -35,6 +35,7 @@ from tailrace.toolchain.jars import Announce
 from tailrace.toolchain.process_folder import FolderBusyError, ProcessFolder, printed_reason, require_name, send_signal
 
 DEFAULT_NAME = "default"
+STARTING_TEMPORARY = "Starting a temporary Kafka broker ..."
 START_TIMEOUT_S = 30.0
 HEAP_MB = 384
 """Enough for a development broker: Kafka caches mostly in the operating system's page cache."""

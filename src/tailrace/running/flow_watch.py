@@ -24,9 +24,9 @@ from tailrace.running.flow import Flow, Starved
 from tailrace.running.visible_records import VisibleRecords
 from tailrace.running.waits import WaitHistory, Waits
 
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _PROGRESS_EVERY = 2
-"""Spark's progress is read at every second look: it is long."""
+"""Every second check also reads Spark's progress, which is long."""
 _SAY_AGAIN_S = 60.0
 """A state that comes and goes is logged at most this often."""
 _BLIND_S = 30.0
@@ -74,7 +74,7 @@ class FlowWatch:
         self._flow = Flow(visible)
         self._history = WaitHistory()
         self._waits = Waits()
-        self._looks = 0
+        self._polls = 0
         self._logged: dict[str, float] = {}
         """When each kind of state was logged."""
         self._latest: Mapping[str, Any] | None = None
@@ -110,12 +110,12 @@ class FlowWatch:
             self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_EVERY_S):
+        while not self._ended.wait(_POLL_EVERY_S):
             try:
                 if not self._query.isActive:
                     return
                 if self.failed is None:
-                    self._look()
+                    self._poll()
                 else:
                     self._stop()
                 self._blind_since, self._said_blind = None, False
@@ -136,11 +136,11 @@ class FlowWatch:
             reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
             _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
-    def _look(self) -> None:
-        if self._looks % _PROGRESS_EVERY == 0:
+    def _poll(self) -> None:
+        if self._polls % _PROGRESS_EVERY == 0:
             self._note_progress()
             self._latest = self._last_progress()
-        self._looks += 1
+        self._polls += 1
         stages = running_stages(self._query)
         readers = self._control.positions() if self._control is not None else None
         if not self._is_real_time(self._latest):
@@ -148,8 +148,8 @@ class FlowWatch:
             return
         now = time.monotonic()
         if readers is not None:
-            self._note_waits(self._history.look(readers, now), now)
-        starved = self._flow.look(stages, self._latest, readers, now)
+            self._note_waits(self._history.update(readers, now), now)
+        starved = self._flow.update(stages, self._latest, readers, now)
         if starved is not None and starved.waiting:
             starved = replace(starved, partitions=self._without_slots(stages) or starved.partitions)
         self._note_starved(starved, now)

@@ -32,7 +32,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
 from tailrace.running.broker_watch import BrokerWatch
-from tailrace.running.ending import Ending
+from tailrace.running.ending import Ending, RepeatReason
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
@@ -43,7 +43,7 @@ from tailrace.running.visible_records import VisibleRecords
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
 
-_LOOK_EVERY_S = 0.2
+_POLL_EVERY_S = 0.2
 _COUNTS_TIMEOUT_S = 3.0
 _MAY_STILL_RUN = "the query may still run, so its checkpoint stays locked"
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
@@ -68,7 +68,7 @@ class RunSummary:
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
     """Records that are not saved: after the query has stopped, those that the next start processes again."""
-    repeats: str = ""
+    repeats: RepeatReason | str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
 
@@ -222,7 +222,7 @@ class RunningQuery:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
         while self._still_runs():
-            remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+            remaining = _POLL_EVERY_S if deadline is None else min(_POLL_EVERY_S, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
         self.raise_if_failed()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tailrace.errors import OptionRefused
+from tailrace.errors import NAME_FIX, OptionRefused
 
 _PROBES_TIMEOUT_S = 5.0
 """How long a start waits for other processes that are checking whether the process runs."""
@@ -29,7 +29,7 @@ def require_name(kind: str, name: str) -> str:
         OptionRefused: It has other characters, or is too long.
     """
     if not _NAME.fullmatch(name):
-        raise OptionRefused(f"invalid {kind} name {name!r}", fix="use letters, digits, dots, dashes and underscores")
+        raise OptionRefused(f"invalid {kind} name {name!r}", fix=NAME_FIX)
     return name
 
 

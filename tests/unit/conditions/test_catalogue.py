@@ -26,6 +26,8 @@ MAY_BE_SIMILAR = {
     "pivot cannot run on a stream": "as for a sort: Spark has a rule for each operation",
     "except of two streams cannot run": "as for intersect: Spark has a rule for each operation",
     "mapInArrow with a barrier or a profile": "as for mapInPandas, another operation",
+    "was not ready within {} s": "a broker and a cluster, with different errors",
+    "the source {} cannot be read in real time": "as for a source option, another condition",
     "another process uses port {} on {}": "a broker and a cluster, with different errors",
     "cluster {} belongs to a running program and ends with it": "as for a broker, with another error",
     "tailrace cluster stop --name {}, then start it again; or choose another --name": "as for a broker",

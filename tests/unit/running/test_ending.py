@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.pipeline import Mode
 from tailrace.running import ending
-from tailrace.running.ending import TASK_FAILED, Ending
+from tailrace.running.ending import Ending, RepeatReason
 
 from .fakes import FakeClock, FakeControl, FakeQuery
 
@@ -103,7 +103,7 @@ def test_records_that_a_retry_has_not_read_are_repeated(clock: FakeClock) -> Non
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert stopped.repeats == TASK_FAILED
+    assert stopped.repeats == RepeatReason.TASK_FAILED
 
 
 def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock: FakeClock) -> None:
@@ -111,7 +111,7 @@ def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock:
     control.ended = control.short_retries = True
     done = ending_of(query, control)
     done.end(None)
-    assert done.repeats == TASK_FAILED
+    assert done.repeats == RepeatReason.TASK_FAILED
 
 
 def test_a_batch_that_could_not_be_saved_is_repeated_as_a_whole_whatever_a_retry_has_read(clock: FakeClock) -> None:
