@@ -35,7 +35,9 @@ def _errors() -> str:
             rows.append(f"| `{each.code}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
     head = (
         "# Errors\n\nEvery error says what happened, why, and how to fix it. Catch it by its class "
-        "(`tailrace.errors`). Find it in a log by its code. The column `exit` is the exit code of `tailrace`.\n\n"
+        "(`tailrace.errors`). Find it in a log by its code. A query that is refused, before its start or after it, "
+        "has the code of [the check](checks.md), such as `OPERATOR_REFUSED`. The column `exit` is the exit code of "
+        "`tailrace`.\n\n"
         "| code | class | exit | meaning |\n|---|---|---|---|\n"
     )
     return NOTICE + head + "\n".join(sorted(rows)) + "\n"
