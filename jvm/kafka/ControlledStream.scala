@@ -47,7 +47,7 @@ class ControlledStream(
   /** Additional tasks allowed in the next batch. */
   @volatile private var moreTasks = 0
 
-  /** Let the next batch have so many more tasks for new partitions. */
+  /** Allow additional tasks in the next batch, for new partitions. */
   private[tailrace] def allowTasks(more: Int): Unit = moreTasks = more
 
   /** The ends that were last returned to Spark, and that its progress reports. */

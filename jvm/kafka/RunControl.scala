@@ -74,7 +74,7 @@ final class RunControl private (execution: StreamExecution) {
 
   def isStopping: Boolean = stopping
 
-  /** Let each source have so many more tasks for partitions that its topics have gained. The others share the tasks that run. */
+  /** Allow more tasks per source in the next batch, for new partitions. Other new partitions share the running tasks. */
   def allowTasks(more: Int): Unit = synchronized(streams.foreach(_.allowTasks(more)))
 
   /** Where the readers are, as JSON; those on executors report twice a second. */

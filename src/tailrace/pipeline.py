@@ -40,7 +40,7 @@ _OWNED_SOURCE_OPTIONS = {
     "startingoffsets": "use KafkaSource(starting=...)",
     "startingtimestamp": "use KafkaSource(starting=...)",
     "startingoffsetsbytimestamp": "use KafkaSource(starting=...)",
-    "startingoffsetsbytimestampstrategy": "leave it out: a partition without later records simply waits for one",
+    "startingoffsetsbytimestampstrategy": "unset it: a partition without later records simply waits for one",
     "includeheaders": "use KafkaSource(metadata=...), which has them",
 }
 _OWNED_JSON_OPTIONS = {
@@ -52,7 +52,7 @@ _OWNED_SINK_OPTIONS = {
     "topic": "give the topic as KafkaSink's first argument, or a column with KafkaSink(topic_column=...)",
     "includeheaders": "use KafkaSink(headers=...)",
     "checkpointlocation": "pass --checkpoint or checkpoint= when you run the pipeline",
-    "kafka.transactional.id": "leave it out: Spark's Kafka sink never opens a transaction, so it cannot work",
+    "kafka.transactional.id": "unset it: Spark's Kafka sink never opens a transaction, so it cannot work",
 }
 
 

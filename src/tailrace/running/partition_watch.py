@@ -43,7 +43,7 @@ class PartitionWatch:
         self._thread = threading.Thread(target=self._run, name=f"partitions of {name}", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._thread.start()
 
     def end(self) -> None:

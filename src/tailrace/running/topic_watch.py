@@ -50,7 +50,7 @@ class TopicWatch:
         self._thread = threading.Thread(target=self._run, name=f"topics of {name}", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._thread.start()
 
     def end(self) -> None:

@@ -61,7 +61,7 @@ def test_a_question_that_is_answered_late_is_no_silence_if_records_come() -> Non
     assert set(seen(polls)) == {QUIET}
 
 
-def test_old_ends_accuse_no_broker_of_keeping_records() -> None:
+def test_old_ends_report_no_stall() -> None:
     polls = [[at("in-0", 3, end=9, unanswered_ms=2500)] for _ in range(9)]
     assert set(seen(polls)) == {QUIET}
 
@@ -73,7 +73,7 @@ def test_a_query_that_does_not_take_the_next_record() -> None:
     assert waits[-1].for_query == "in: one record or Python call has taken longer than 3 s"
 
 
-def test_a_machine_that_slept_makes_nobody_slow() -> None:
+def test_a_machine_that_slept_makes_no_query_slow() -> None:
     waits = seen([[working()], [working(waited_ms=60_000)], [working(waited_ms=61_000)], [working()]])
     assert set(waits) == {QUIET}
 
@@ -117,7 +117,7 @@ def test_nobody_is_slow_while_the_brokers_are_silent() -> None:
     assert seen(polls)[-1] == Waits(silent=("in",))
 
 
-def test_partitions_that_no_task_reads_wait_for_nobody() -> None:
+def test_partitions_that_no_task_reads_do_not_wait() -> None:
     polls = [[at("in-0", 3, end=9, is_read=False, waits_for="")] for _ in range(9)]
     assert set(seen(polls)) == {QUIET}
 
