@@ -50,7 +50,7 @@ class LineageOptions:
 
 
 @dataclass(frozen=True)
-class Machine:
+class StudyMachine:
     """The machine of a study."""
 
     cpu_count: int | None = field(default_factory=os.cpu_count)
@@ -70,7 +70,7 @@ class LineageCost:
 
     options: LineageOptions
     lanes: Mapping[str, Sequence["LaneResult"]]
-    machine: Machine = field(default_factory=Machine)
+    machine: StudyMachine = field(default_factory=StudyMachine)
 
     def median_p50_ms(self, lane: str) -> float:
         """Return the median of a lane's runs."""
@@ -104,7 +104,7 @@ class StaticTableCosts:
     """What static tables cost at each checkpoint, by their number of rows; 0 is the pipeline without a join."""
 
     rows: Mapping[int, TableCost]
-    machine: Machine = field(default_factory=Machine)
+    machine: StudyMachine = field(default_factory=StudyMachine)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``static-table.json``."""
