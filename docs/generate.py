@@ -8,7 +8,7 @@ from typing import Any
 from docs import measured
 from tailrace import errors
 from tailrace.preflight import checks
-from tailrace.tuning import REFUSALS, SETTINGS, SHUFFLE_PARTITIONS
+from tailrace.tuning import SETTINGS, SHUFFLE_PARTITIONS, UNWORKABLE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -37,7 +37,9 @@ def _errors() -> str:
             rows.append(f"| `{each.code}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
     head = (
         "# Errors\n\nEvery error says what happened, why, and how to fix it. Catch it by its class "
-        "(`tailrace.errors`). Find it in a log by its code. The column `exit` is the exit code of `tailrace`.\n\n"
+        "(`tailrace.errors`). Find it in a log by its code. A query that is refused, before its start or after it, "
+        "has the code of [the check](checks.md), such as `OPERATOR_REFUSED`. The column `exit` is the exit code of "
+        "`tailrace`.\n\n"
         "| code | class | exit | meaning |\n|---|---|---|---|\n"
     )
     return NOTICE + head + "\n".join(sorted(rows)) + "\n"
@@ -69,7 +71,7 @@ def _settings() -> str:
     )
     rows = [f"| `{s.key}` | `{s.value}` | {s.scope} | {s.reason} | {s.effect} |" for s in SETTINGS]
     refused = "\n\n## Refused in real time\n\n| setting | value | why |\n|---|---|---|\n"
-    bad = [f"| `{r.key}` | {', '.join(f'`{value}`' for value in r.bad)} | {r.why} |" for r in REFUSALS]
+    bad = [f"| `{r.key}` | {', '.join(f'`{value}`' for value in r.bad)} | {r.why} |" for r in UNWORKABLE]
     return NOTICE + head + "\n".join(rows) + refused + "\n".join(bad) + "\n"
 
 

@@ -57,7 +57,7 @@ final class RunControl private (execution: StreamExecution) {
   /** End the open real-time batch, if there is one. */
   private[tailrace] def endOpenBatch(): Unit = synchronized(open.foreach(end))
 
-  /** End the open batch, because a reader's offset does not exist any more, and find out why before the next one. */
+  /** End the open batch, because a reader's offset no longer exists. The cause is looked up before the next batch. */
   private[tailrace] def doubt(batch: Long): Unit = synchronized {
     streams.foreach(_.doubt())
     open.filter(_ == batch).foreach(end)
@@ -74,7 +74,7 @@ final class RunControl private (execution: StreamExecution) {
 
   def isStopping: Boolean = stopping
 
-  /** Let each source have so many more tasks for partitions that its topics have gained. The others share the tasks that run. */
+  /** Allow more tasks per source in the next batch, for new partitions. Other new partitions share the running tasks. */
   def allowTasks(more: Int): Unit = synchronized(streams.foreach(_.allowTasks(more)))
 
   /** Where the readers are, as JSON; those on executors report twice a second. */
@@ -132,7 +132,7 @@ final class RunControl private (execution: StreamExecution) {
   /** The last two batches that were planned in this run, by any source; the newest first. */
   private var plannedBatches: List[Long] = Nil
 
-  /** The last batch in the log of offsets when the run began, and was about to ask for the next one; -1 if none. */
+  /** The last batch in the log of offsets when the run began; -1 if none. */
   private lazy val lastAtStart = latestLogged(0)
 
   /** The batch whose end is the start of the next one; -1 if there is none. From the thread of the query. */

@@ -21,7 +21,7 @@ from test_lost_records import recreate
 from tailrace.engine import has_tasks_at_work
 from tailrace.errors import ExecutorLost
 from tailrace.kafka.topics import log_ends
-from tailrace.running.ending import TASK_FAILED
+from tailrace.running.ending import RepeatReason
 from tailrace.running.query import RunningQuery
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
@@ -94,7 +94,7 @@ def test_a_stop_after_an_executor_is_lost(
     if isinstance(ended, ExecutorLost):
         assert transform is counted
     else:
-        assert ended.repeats == TASK_FAILED
+        assert ended.repeats == RepeatReason.TASK_FAILED
     query.require_stopped(running, "realtime")
     query.finish("realtime")
     if transform is counted:
@@ -122,7 +122,7 @@ def test_a_stop_that_meets_a_lost_executor(spark: SparkSession, kafka: Kafka, tm
     executor.kill()
     stopping.join(90)
     (summary,) = outcome
-    assert summary.repeats == TASK_FAILED, "nobody knows whether it had read more"
+    assert summary.repeats == RepeatReason.TASK_FAILED, "nobody knows whether it had read more"
     assert failed_tasks(spark, running) > 0
     query.require_stopped(running, "realtime")
     before = query.written()
@@ -191,7 +191,7 @@ def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) ->
     go_on.touch()
     stopping.join(90)
     (summary,) = outcome
-    assert summary.repeats == TASK_FAILED
+    assert summary.repeats == RepeatReason.TASK_FAILED
     assert summary.uncommitted_rows == 50, "its partition has the even ones"
     query.require_stopped(running, "realtime")
     before = query.written()

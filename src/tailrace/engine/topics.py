@@ -85,7 +85,7 @@ def create_kafka_topic(
 
     Raises:
         BrokerUnreachable: It did not answer.
-        KafkaError: It did not make it; or, with ``validate_only``, would not.
+        KafkaError: The broker refuses to create the topic; or, with ``validate_only``, would refuse.
     """
     with _kafka_admin(spark, options) as admin:
         if _result(spark, admin.listTopics().names(), 5).contains(topic):
@@ -225,7 +225,9 @@ def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     said = _said(failed)
     reason = said.strip().splitlines()[0]
     if "UnknownTopicOrPartition" in said:
-        return TopicMissing("a topic of this source does not exist", why=reason, fix="make it, or correct its name")
+        return TopicMissing(
+            "a topic of this source does not exist", why=reason, fix="create the topic, or correct its name"
+        )
     return broker_error(client_identity(options), java_cause(said) or Cause(BrokerUnreachable, reason))
 
 

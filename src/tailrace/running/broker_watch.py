@@ -60,7 +60,7 @@ class BrokerWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Ask no more, and log nothing more; a question on its way is not waited for."""
+        """Stop; do not wait for a pending request."""
         self._ended.set()
 
     def _run(self) -> None:

@@ -29,7 +29,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
 from tailrace.running.broker_watch import BrokerWatch, Ping
-from tailrace.running.ending import Ending
+from tailrace.running.ending import Ending, RepeatReason
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
@@ -41,10 +41,11 @@ from tailrace.running.visible_records import VisibleRecords
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
 
-_LOOK_EVERY_S = 0.2
-_LOOK_AT_BOUNDED_EVERY_S = 0.02
+_POLL_EVERY_S = 0.2
+_POLL_BOUNDED_EVERY_S = 0.02
 _COUNTS_TIMEOUT_S = 3.0
 _TASKS_END_EVERY_S = 0.02
+_MAY_STILL_RUN = "the query may still run, so its checkpoint stays locked"
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise, even if its JVM is gone."""
 
@@ -67,7 +68,7 @@ class RunSummary:
     """What each Python function cost, if the engine ran it."""
     uncommitted_rows: int = 0
     """Records that are not saved: after the query has stopped, those that the next start processes again."""
-    repeats: str = ""
+    repeats: RepeatReason | str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
 
@@ -223,7 +224,7 @@ class RunningQuery:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
-        every_s = _LOOK_AT_BOUNDED_EVERY_S if self.bounded else _LOOK_EVERY_S
+        every_s = _POLL_BOUNDED_EVERY_S if self.bounded else _POLL_EVERY_S
         while self._still_runs():
             remaining = every_s if deadline is None else min(every_s, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
@@ -323,7 +324,7 @@ class RunningQuery:
                 raise QueryFailed(
                     f"query {self.name!r} could not be stopped",
                     why=_first_line(failed),
-                    fix="call stop() again: the query may still run, so its checkpoint stays locked",
+                    fix=f"call stop() again: {_MAY_STILL_RUN}",
                 ) from failed
         self._conclude()
         if failure is not None and not self._failure_raised:
@@ -395,7 +396,7 @@ class RunningQuery:
         return QueryFailed(
             f"Spark did not answer a call about query {self.name!r}",
             why=_first_line(failed),
-            fix="call stop(): the query may still run, so its checkpoint stays locked",
+            fix=f"call stop(): {_MAY_STILL_RUN}",
         )
 
     def _note_jvm_end(self, failed: Exception) -> TailraceError:

@@ -49,7 +49,7 @@ def run_query(
     """
     stop = threading.Event()
     with ExitStack() as handled:
-        # A signal interrupts the start, and stops the query from the moment when it runs: none comes between the two.
+        # A signal interrupts the start; once the query runs, a signal stops it. No signal is lost between the two.
         running = start_query(
             what, options, announce, on_confirmed=lambda: handled.enter_context(stop_on_signals(stop))
         )

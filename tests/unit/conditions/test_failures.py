@@ -221,6 +221,28 @@ def test_each_failure_is_of_its_class_in_one_line_with_the_whole_text_kept(
         )
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (SORT, "OPERATOR_REFUSED"),
+        (PYTHON_OPERATOR, "PYTHON_FUNCTION"),
+        (SINK, "SINK_REFUSED"),
+        (OUTPUT_MODE, "OUTPUT_MODE_REFUSED"),
+        (SLOTS, "SLOTS_MISSING"),
+        (UNKNOWN, "QUERY_FAILED"),
+    ],
+)
+def test_a_failure_has_the_code_that_a_check_would_report(text: str, code: str) -> None:
+    error = translate_failure("fraud", text)
+    assert error.code == code
+    assert f"[{code}]" in str(error)
+
+
+def test_the_code_of_one_error_leaves_its_class_as_it_is() -> None:
+    translate_failure("fraud", SORT)
+    assert QueryRefused.code == "QUERY_REFUSED"
+
+
 def test_a_python_exception_is_reported_with_the_users_line() -> None:
     error = translate_failure("fraud", python_failure())
     assert error.what == (

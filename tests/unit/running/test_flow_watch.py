@@ -43,7 +43,7 @@ class FakeQuery:
 @pytest.fixture(autouse=True)
 def starved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the watch look all the time at a query with a task that has no slot."""
-    monkeypatch.setattr(flow_watch, "_LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr(flow_watch, "_POLL_EVERY_S", 0.005)
     monkeypatch.setattr(flow, "PATIENCE_S", 0.0)
     monkeypatch.setattr(flow, "STARVED_S", 0.0)
     monkeypatch.setattr(flow_watch, "running_stages", lambda _query: STARVED)
@@ -181,7 +181,7 @@ def test_it_ends_with_the_jvm(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     assert not caplog.records
 
 
-def test_progress_is_noted_at_every_look() -> None:
+def test_progress_is_noted_at_every_poll() -> None:
     noted = threading.Semaphore(0)
     query: Any = FakeQuery()
     watch = FlowWatch(query, "fraud", lambda _source, _partitions: {}, None, noted.release, stops=False)

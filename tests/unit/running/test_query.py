@@ -45,7 +45,7 @@ class EndingControl(FakeControl):
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
     monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: False)
-    monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(running, "_POLL_EVERY_S", 0.001)
     monkeypatch.setattr(progress, "_NOTE_EVERY_S", 0.0)
 
 
@@ -93,7 +93,7 @@ def test_a_wait_lasts_until_the_last_commit_although_spark_calls_the_query_inact
 
 
 def test_the_end_of_a_bounded_run_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_LOOK_EVERY_S", 20)
+    monkeypatch.setattr(running, "_POLL_EVERY_S", 20)
     query, control = FakeQuery(5), FakeControl()
     bounded = run(query, control=control)
     bounded.bounded = True
@@ -458,7 +458,7 @@ def test_free_slots_are_divided_among_the_sources() -> None:
     running.follow_partitions(endpoints, lambda: 5)
     assert running._partitions is not None
     control.new = ["payments-1"]
-    running._partitions.look()
+    running._partitions.poll()
     assert control.more_tasks == 2
     control.readers = [at("payments-0", 1)]
     assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]
