@@ -21,7 +21,7 @@ PARALLEL := $(shell [ "$(WORKERS)" -gt 1 ] 2>/dev/null && printf -- '-n $(WORKER
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit matrix test-engines bench bench-start bench-idle soak soak-stops soak-watch docs lock class-lists clean
+.PHONY: help setup demo test lint unit matrix test-engines bench bench-start bench-idle bench-batch-end bench-backlog soak soak-stops soak-watch docs lock class-lists clean
 
 help:  ## show this help
 	@printf 'Tailrace: real-time PySpark on Kafka\n\n'
@@ -35,7 +35,7 @@ setup: $(RUNS)  ## make .venv with everything pinned, find or download Java, fet
 demo: $(RUNS)  ## the main job: card payments through Kafka, real time against micro-batch
 	@$(BIN)/tailrace demo
 
-test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; a quarter of an hour
+test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; about 20 minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST)
 
@@ -58,7 +58,8 @@ test-engines: $(READY)  ## the lanes of Flink, PyFlink, Kafka Streams and Quix S
 bench: $(READY)  ## the README's figures: Kafka alone, micro-batch, real time; five minutes (tailrace bench study --list: others)
 	@$(BIN)/tailrace bench --profile article --out $(RESULTS)/article
 
-bench-start: $(READY)  ## time from `tailrace run` to the first output, and of the first record; five minutes
+# The next four measure this repository: they compare commits or read internals. Studies of the product: tailrace bench study.
+bench-start: $(READY)  ## time from `tailrace run` to the first output, also after a crash, and of the first record; ten minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/start_time.py
 
@@ -66,13 +67,21 @@ bench-idle: $(READY)  ## CPU time of an idle query with 2 and with 24 partitions
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/python benchmarks/idle_cpu.py
 
+bench-batch-end: $(READY)  ## time from a request to end a batch until it has ended, here and on a cluster
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/python benchmarks/batch_end.py
+
+bench-backlog: $(READY)  ## partitions that share tasks: latency beside a backlog, CPU time without records
+	@$(BIN)/tailrace doctor --fix --quiet
+	@$(BIN)/python benchmarks/backlog.py
+
 soak: $(READY)  ## all modes agree on 25 generated inputs per example and function; 20 stops of each query, 50 runs without a false alarm, 20 faults of each kind
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 TAILRACE_WAITS=50 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
 		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py \
 		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py tests/e2e/test_waits.py \
 		tests/e2e/chaos_soak.py
 
-soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; ten minutes
+soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; a quarter of an hour
 	@rm -f $(RESULTS)/stops.json
 	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py \
 		tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py

@@ -85,13 +85,13 @@ def measured(client: ClientConfig, master: str, requests: int) -> dict[str, Any]
     finally:
         ended.set()
         end_session()
-    found = {
+    result = {
         "requests": len(took_ms),
         "end_ms": figures(took_ms),
         "pause_ms": figures(pauses_ms),
     }
-    print(name, json.dumps(found), flush=True)
-    return found
+    print(name, json.dumps(result), flush=True)
+    return result
 
 
 def figures(values: list[float]) -> dict[str, float]:

@@ -1,9 +1,13 @@
-"""Measure how soon a pipeline works: from `tailrace run` to its first output, and a first record's wait for Python.
+"""Measure how soon a pipeline works: its first output, its first record, and its first new output after a crash.
 
-Part one starts `tailrace run` on a topic that already holds a record, and stops the clock when an ordinary consumer has
-the result. `--also PYTHON` names the interpreter of another installation to compare with; the two alternate.
-Part two starts a query, waits until it is confirmed, sends one record and times its result: once for a built-in
-expression and once for each kind of Python function. Writes `benchmarks/results/start-time.json`.
+- `run`: starts `tailrace run` on a topic that already holds a record, and stops the clock when an ordinary consumer has
+  the result. `--also COMMIT` alternates with another version of Tailrace, on this interpreter.
+- `record`: starts a query, waits until it is confirmed, sends one record and times its result: once for a built-in
+  expression and once for each kind of Python function.
+- `crash`: kills `tailrace run` with all its processes after its first output, sends another record, runs the same
+  command again and stops the clock when the consumer has the result of that record.
+
+Writes `benchmarks/results/start-time.json`; parts that are not measured stay as they are.
 """
 
 import argparse
@@ -17,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,11 +34,15 @@ from tailrace.kafka.topics import ClientConfig, create_topic
 
 RESULT = Path(__file__).parent / "results" / "start-time.json"
 TIMEOUT_S = 120.0
+PARTS = ["run", "record", "crash"]
+TAILRACE = [sys.executable, "-m", "tailrace"]
 STEPS = {
     "builtin": ("", 'F.col("n") + 1'),
     "udf": ('@F.udf("long")\ndef step(n):\n    return n + 1\n', 'step("n")'),
     "pandas_udf": ('@F.pandas_udf("long")\ndef step(n: pd.Series) -> pd.Series:\n    return n + 1\n', 'step("n")'),
 }
+RUN_STEPS = ("builtin", "udf")
+"""What `tailrace run` is measured with."""
 PIPELINE = """\
 import pandas as pd
 import tailrace as tr
@@ -56,41 +64,73 @@ pipeline = tr.Pipeline(
 
 
 def main() -> None:
-    """Measure both parts and print them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--also", metavar="PYTHON", help="an interpreter with another Tailrace to compare with")
+    """Measure the parts and print them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5, help="of the parts run and crash")
+    parser.add_argument("--record-runs", type=int, default=3, help="of the part record")
+    parser.add_argument("--also", metavar="COMMIT", help="another version to compare the part run with")
     parser.add_argument("--mode", choices=["realtime", "microbatch"], default="realtime")
-    parser.add_argument("--parts", choices=["run", "first", "both"], default="both")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    installations = {"this": sys.executable} | ({"other": options.also} if options.also else {})
-    report: dict[str, Any] = {
-        "machine": {"cpu_count": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
-        "runs": options.runs,
-        "mode": options.mode,
-    }
+    report: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    machine = {"cpu_count": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    report |= {"machine": machine, "mode": options.mode}
+    runs = report.setdefault("runs", {})
     with temporary_broker(print) as broker, tempfile.TemporaryDirectory() as folder:
         client = plain_client(broker.bootstrap_servers)
-        if options.parts != "first":
-            report["first_output_s"] = _first_outputs(options, installations, client, Path(folder))
-        if options.parts != "run":
-            report["first_record_ms"] = {
-                label: _first_records(options, python, client, Path(folder), label)
-                for label, python in installations.items()
-            }
+        if "run" in options.parts:
+            with _versions(options.also, Path(folder)) as versions:
+                report["first_output_s"] = _first_outputs(options, versions, client, Path(folder))
+            runs["first_output"] = options.runs
+            report.pop("note", None)
+            if options.also:
+                other = _git("log", "-1", "--format=%h (%s)", options.also)
+                report["note"] = f"'other' is the same pipeline on commit {other}; first outputs alternate"
+        if "record" in options.parts:
+            report["first_record_ms"] = {"this": _first_records(options, client, Path(folder))}
+            runs["first_record"] = options.record_runs
+        if "crash" in options.parts:
+            report["first_new_output_after_crash_s"] = {"this": _restarts(options, client, Path(folder))}
+            runs["first_new_output_after_crash"] = options.runs
     RESULT.write_text(json.dumps(report, indent=2) + "\n")
 
 
+@contextmanager
+def _versions(also: str | None, folder: Path) -> Iterator[dict[str, dict[str, str]]]:
+    """Yield the environment in which each version of Tailrace runs."""
+    this = dict(os.environ)
+    if also is None:
+        yield {"this": this}
+        return
+    tree = folder / "other"
+    _git("worktree", "add", "--detach", str(tree), also)
+    try:
+        other = this | {"PYTHONPATH": str(tree / "src")}
+        subprocess.run([*TAILRACE, "doctor", "--fix"], cwd=folder, env=other, check=True)
+        yield {"this": this, "other": other}
+    finally:
+        _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def _first_outputs(
-    options: argparse.Namespace, installations: dict[str, str], client: ClientConfig, folder: Path
+    options: argparse.Namespace, versions: dict[str, dict[str, str]], client: ClientConfig, folder: Path
 ) -> dict[str, dict[str, list[float]]]:
-    """The seconds from the command to the first output, by installation and step."""
-    seconds: dict[str, dict[str, list[float]]] = {label: {} for label in installations}
+    """The seconds from the command to the first output, by version and step."""
+    seconds: dict[str, dict[str, list[float]]] = {label: {} for label in versions}
     for number in range(options.runs):
-        for step in ("builtin", "udf"):
-            for label, python in installations.items():
-                with _pipeline(client, folder, step) as (file, _, sink):
-                    took = _seconds_to_output([python, "-m", "tailrace", "run", str(file)], options.mode, client, sink)
+        for step in RUN_STEPS:
+            for label, environment in versions.items():
+                with (
+                    _pipeline(client, folder, step) as (file, _, sink),
+                    _consumer(client, sink) as consumer,
+                    _run(file, options.mode, client, environment) as began,
+                ):
+                    took = _await_record(consumer, began)
                 seconds[label].setdefault(step, []).append(round(took, 2))
                 print(f"run {number + 1}  {label:<6} {step:<8} first output after {took:6.2f} s", flush=True)
     for label, steps in seconds.items():
@@ -99,26 +139,70 @@ def _first_outputs(
     return seconds
 
 
-def _seconds_to_output(command: list[str], mode: str, client: ClientConfig, sink: str) -> float:
-    consumer = Consumer({**client, "group.id": sink, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(sink, 0, 0)])
-    began = time.monotonic()
+def _restarts(options: argparse.Namespace, client: ClientConfig, folder: Path) -> dict[str, list[float]]:
+    """The seconds from the command after a crash to the first new output, by step."""
+    seconds: dict[str, list[float]] = {step: [] for step in RUN_STEPS}
+    for number in range(options.runs):
+        for step in RUN_STEPS:
+            with _pipeline(client, folder, step) as (file, source, sink), _consumer(client, sink) as consumer:
+                with _run(file, options.mode, client, dict(os.environ), ends_with=signal.SIGKILL) as began:
+                    _await_record(consumer, began)
+                _send(client, source, [1])
+                with _run(file, options.mode, client, dict(os.environ)) as began:
+                    took = _await_record(consumer, began, of=1)
+            seconds[step].append(round(took, 2))
+            print(f"run {number + 1}  {step:<8} first new output after a crash after {took:6.2f} s", flush=True)
+    for step, each in seconds.items():
+        print(f"crash  {step:<8} median {statistics.median(each):6.2f} s  of {sorted(each)}")
+    return seconds
+
+
+@contextmanager
+def _run(
+    file: Path,
+    mode: str,
+    client: ClientConfig,
+    environment: dict[str, str],
+    ends_with: signal.Signals = signal.SIGINT,
+) -> Iterator[float]:
+    """Run a pipeline in a process group of its own, with Spark's JVM; yield when it began, and end it with a signal."""
     arguments = ["--mode", mode, "--bootstrap-servers", str(client["bootstrap.servers"])]
-    running = subprocess.Popen([*command, *arguments], cwd=Path(command[-1]).parent, stderr=subprocess.PIPE, text=True)
+    began = time.monotonic()
+    running = subprocess.Popen(
+        [*TAILRACE, "run", str(file), *arguments],
+        cwd=file.parent,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        return _await_record(consumer, began)
+        yield began
     finally:
-        running.send_signal(signal.SIGINT)
+        if ends_with is signal.SIGKILL:
+            os.killpg(running.pid, ends_with)
+        else:
+            running.send_signal(ends_with)
         _, words = running.communicate(timeout=60)
-        if running.returncode != 0:
+        if running.returncode not in (0, -signal.SIGKILL):
             print(words)
+
+
+@contextmanager
+def _consumer(client: ClientConfig, topic: str) -> Iterator[Consumer]:
+    consumer = Consumer({**client, "group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        yield consumer
+    finally:
         consumer.close()
 
 
-def _await_record(consumer: Consumer, began: float) -> float:
+def _await_record(consumer: Consumer, began: float, of: int | None = None) -> float:
+    """Return the seconds until a result comes, of any record or of the one with this number."""
     while time.monotonic() - began < TIMEOUT_S:
         message = consumer.poll(0.1)
-        if message is not None and message.error() is None:
+        if message is not None and message.error() is None and of in (None, json.loads(message.value() or b"{}")["n"]):
             return time.monotonic() - began
     raise TimeoutError(f"no output within {TIMEOUT_S:g} s")
 
@@ -130,7 +214,7 @@ def _pipeline(client: ClientConfig, folder: Path, step: str, *, records: int = 1
     source, sink = f"{name}-in", f"{name}-out"
     for topic in (source, sink):
         create_topic(client, topic, 1)
-    _send(client, source, records)
+    _send(client, source, range(records))
     function, call = STEPS[step]
     file = folder / name / "pipeline.py"
     file.parent.mkdir()
@@ -138,23 +222,22 @@ def _pipeline(client: ClientConfig, folder: Path, step: str, *, records: int = 1
     yield file, source, sink
 
 
-def _send(client: ClientConfig, topic: str, count: int) -> None:
+def _send(client: ClientConfig, topic: str, numbers: Iterable[int]) -> None:
     producer = Producer(dict(client))
-    for number in range(count):
+    for number in numbers:
         producer.produce(topic, json.dumps({"n": number}).encode())
     producer.flush(20)
 
 
-def _first_records(
-    options: argparse.Namespace, python: str, client: ClientConfig, folder: Path, label: str
-) -> dict[str, list[float]]:
+def _first_records(options: argparse.Namespace, client: ClientConfig, folder: Path) -> dict[str, list[float]]:
     """The milliseconds that the first record of a confirmed query takes, by step."""
     waits: dict[str, list[float]] = {step: [] for step in STEPS}
-    for number in range(options.runs):
+    script, servers = str(Path(__file__)), str(client["bootstrap.servers"])
+    for number in range(options.record_runs):
         for step in STEPS:
             with _pipeline(client, folder, step, records=0) as (file, source, sink):
                 child = subprocess.run(
-                    [python, str(Path(__file__)), "--child", str(file), source, sink, str(client["bootstrap.servers"])],
+                    [sys.executable, script, "--child", str(file), source, sink, servers],
                     cwd=file.parent,
                     capture_output=True,
                     text=True,
@@ -162,9 +245,9 @@ def _first_records(
                 )
             wait = float(child.stdout.strip().splitlines()[-1])
             waits[step].append(wait)
-            print(f"run {number + 1}  {label:<6} {step:<10} first record after {wait:8.1f} ms", flush=True)
+            print(f"run {number + 1}  {step:<10} first record after {wait:8.1f} ms", flush=True)
     for step, each in waits.items():
-        print(f"{label:<6} {step:<10} median {statistics.median(each):8.1f} ms  of {sorted(each)}")
+        print(f"{step:<10} median {statistics.median(each):8.1f} ms  of {sorted(each)}")
     return waits
 
 

@@ -1,5 +1,6 @@
-"""The measured figures in the docs: the README's table and the page of all committed results."""
+"""The measured figures in the docs: the README's table, that of stops and the page of all committed results."""
 
+import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 ARTICLE = RESULTS / "article" / "result.json"
 PYTHON = RESULTS / "python" / "result.json"
+STOPS = RESULTS / "stops.json"
 PICTURE = ROOT / "docs" / "benchmark.svg"
 PAGE = ROOT / "docs" / "results.md"
 LANES = ("floor", "microbatch", "realtime")
@@ -75,10 +77,32 @@ def readme(text: str) -> str:
     return _between(text, f"<!-- measured: {PYTHON.relative_to(ROOT)} -->", _python_figures(_valid(PYTHON)))
 
 
+def delivery(text: str) -> str:
+    """Return the page about delivery with the measured stops."""
+    return _between(text, f"<!-- measured: {STOPS.relative_to(ROOT)} -->", _stops())
+
+
+def _stops() -> str:
+    """Return the table of the stops under load; a row without records has only times."""
+    report = json.loads(STOPS.read_text())
+    head = ["query and mode", "stops", "median", "longest", "records", "per second", "lost", "repeated"]
+    rows = [
+        [
+            name,
+            count(each["count"]),
+            f"{each['median']:.2f} s",
+            f"{each['longest']:.2f} s",
+            *(count(each[key]) if key in each else "" for key in ("records", "per_second", "lost", "repeated")),
+        ]
+        for name, each in report["seconds"].items()
+    ]
+    return "\n" + _table(head, rows)
+
+
 def _between(text: str, begin: str, figures: str) -> str:
     end = "<!-- end of measured -->"
     if text.count(begin) != 1:
-        raise ValueError(f"expected one {begin} in the README")
+        raise ValueError(f"expected one {begin} in the page")
     first = text.index(begin)
     indent = text[text.rindex("\n", 0, first) + 1 : first]
     return text[:first] + f"{begin}\n{figures}\n{indent}" + text[text.index(end, first) :]

@@ -44,10 +44,10 @@ class ControlledStream(
   /** The number of tasks in the last batch, for which there were slots; 0 before the first. */
   @volatile private var lastTasks = 0
 
-  /** How many tasks the next batch may have beyond those. */
+  /** Additional tasks allowed in the next batch. */
   @volatile private var moreTasks = 0
 
-  /** Let the next batch have so many more tasks for new partitions. */
+  /** Allow additional tasks in the next batch, for new partitions. */
   private[tailrace] def allowTasks(more: Int): Unit = moreTasks = more
 
   /** The ends that were last returned to Spark, and that its progress reports. */
@@ -72,10 +72,10 @@ class ControlledStream(
     new TopicIdentity(run, source, new TopicIds(options), options.containsKey("assign"), failOnDataLoss)
   }
 
-  /** Whether this run has asked for the end of a batch, which otherwise an earlier run has begun. */
+  /** Whether this run, not an earlier one, planned the batch. */
   private var hasAsked = false
 
-  /** Where partitions continue whose log has become shorter. */
+  /** New start offsets of shortened partitions. */
   private var shortened: Map[TopicPartition, Long] = Map.empty
 
   /** Whether a run in micro-batch reads what is in the topics at its first batch, whose end the connector keeps. */

@@ -68,7 +68,7 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
       }
     }
 
-  /** Ask no more. */
+  /** Stop polling. */
   def close(): Unit = synchronized(thread.foreach(_.shutdownNow()))
 
   private def begin(): Unit = synchronized {

@@ -71,7 +71,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private var isAwakened = false
   @volatile private var isEnded = false
 
-  /** Where to end at the earliest: an attempt of this task that failed had read to here. */
+  /** The offsets that a failed attempt of this task had reached: this attempt reads at least to them. */
   private val readTo: Array[Long] =
     try {
       val context = TaskContext.get()
@@ -214,7 +214,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
     isPolling
   }
 
-  /** Note that no poll runs. A wake-up that came too late for it is met here: it would end the next poll of this consumer. */
+  /** Record the end of a poll, and absorb a late wake-up: it would end the next poll of this consumer. */
   private def endPoll(): Unit = {
     val isLate = locked {
       isPolling = false

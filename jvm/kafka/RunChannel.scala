@@ -92,7 +92,7 @@ private[tailrace] object RunChannel extends Logging {
   /** The endpoint of an executor, and the driver's. */
   private final class ExecutorSide(val env: SparkEnv) {
     val driver: RpcEndpointRef = RpcUtils.makeDriverRef(DriverName, env.conf, env.rpcEnv)
-    // After the question for the driver, which may fail, and under a name that an earlier try cannot have taken.
+    // Register after contacting the driver, which may fail, and under a fresh name.
     val self: RpcEndpointRef =
       env.rpcEnv.setupEndpoint(s"$ExecutorName-${UUID.randomUUID()}", new ExecutorEndpoint(env.rpcEnv))
     private val reports = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-positions")

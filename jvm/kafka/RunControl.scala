@@ -57,7 +57,7 @@ final class RunControl private (execution: StreamExecution) {
   /** End the open real-time batch, if there is one. */
   private[tailrace] def endOpenBatch(): Unit = synchronized(open.foreach(end))
 
-  /** End the open batch, because a reader's offset does not exist any more, and find out why before the next one. */
+  /** End the open batch, because a reader's offset no longer exists. The cause is looked up before the next batch. */
   private[tailrace] def doubt(batch: Long): Unit = synchronized {
     streams.foreach(_.doubt())
     open.filter(_ == batch).foreach(end)
@@ -74,7 +74,7 @@ final class RunControl private (execution: StreamExecution) {
 
   def isStopping: Boolean = stopping
 
-  /** Let each source have so many more tasks for partitions that its topics have gained. The others share the tasks that run. */
+  /** Allow more tasks per source in the next batch, for new partitions. Other new partitions share the running tasks. */
   def allowTasks(more: Int): Unit = synchronized(streams.foreach(_.allowTasks(more)))
 
   /** Where the readers are, as JSON; those on executors report twice a second. */
@@ -132,7 +132,7 @@ final class RunControl private (execution: StreamExecution) {
   /** The last two batches that were planned in this run, by any source; the newest first. */
   private var plannedBatches: List[Long] = Nil
 
-  /** The last batch in the log of offsets when the run began, and was about to ask for the next one; -1 if none. */
+  /** The last batch in the log of offsets when the run began; -1 if none. */
   private lazy val lastAtStart = latestLogged(0)
 
   /** The batch whose end is the start of the next one; -1 if there is none. From the thread of the query. */
@@ -205,7 +205,7 @@ final class RunControl private (execution: StreamExecution) {
   private[tailrace] def plannedRanges(source: Int, ranges: Seq[KafkaOffsetRange]): Unit = currentBatch.foreach { batch =>
     synchronized {
       ranges.groupMapReduce(_.topicPartition)(_.size)(_ + _).foreach { case (partition, records) =>
-        batchOf(batch).noteRead(source, partition, records)
+        batchOf(batch).noteRecords(source, partition, records)
       }
     }
   }
@@ -276,10 +276,8 @@ final class RunControl private (execution: StreamExecution) {
     readers.note(report.batch, report.positions)
   }
 
-  private def noteRead(batch: Long, positions: Seq[ReaderPosition]): Unit = for {
-    its <- batches.get(batch)
-    each <- positions
-  } its.noteRead(each.source, each.topicPartition, each.records)
+  private def noteRead(batch: Long, positions: Seq[ReaderPosition]): Unit =
+    batches.get(batch).foreach(its => positions.foreach(its.noteRead))
 }
 
 object RunControl {
@@ -295,12 +293,21 @@ object RunControl {
     var firstClosedNs = 0L
     var allOpenNs = 0L
 
-    /** How far the attempts of each task have read. A retry reads at least as far, so that the next batch does not. */
+    /**
+     * How far the attempts of each task have read at least: what a reader has reported last. A retry reads at least as far, so
+     * that the next batch does not.
+     */
     private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
     private val read = mutable.Map.empty[(Int, TopicPartition), Long]
+
+    /** The partitions whose last attempt has said where it ended. One on a lost executor may have read past its last report. */
+    private val known = mutable.Set.empty[(Int, TopicPartition)]
     var hasUnknownRetries = false
 
-    /** How many records a failed attempt had read and its retry had not: Spark may end a retry with the interval. */
+    /**
+     * How many records a failed attempt had read and its retry had not, as far as they were reported: Spark may end a retry with
+     * the interval.
+     */
     var lackedByRetries = 0L
 
     def isCutShort: Boolean = lackedByRetries > 0
@@ -309,13 +316,20 @@ object RunControl {
     def opened(reader: ReaderOpened): Map[TopicPartition, Long] = {
       open += 1
       if (open == planned) allOpenNs = System.nanoTime()
-      val before = reader.partitions.flatMap(each => reached.get((reader.source, each)).map(each -> _)).toMap
-      if (reader.isRetry && before.isEmpty) hasUnknownRetries = true
-      before
+      val places = reader.partitions.map(reader.source -> _)
+      if (reader.isRetry && !places.forall(known)) hasUnknownRetries = true
+      known --= places
+      places.flatMap(place => reached.get(place).map(place._2 -> _)).toMap
     }
 
-    def noteRead(source: Int, partition: TopicPartition, records: Long): Unit =
+    def noteRecords(source: Int, partition: TopicPartition, records: Long): Unit =
       read((source, partition)) = math.max(records, read.getOrElse((source, partition), 0L))
+
+    def noteRead(at: ReaderPosition): Unit = {
+      val place = (at.source, at.topicPartition)
+      noteRecords(at.source, at.topicPartition, at.records)
+      reached(place) = math.max(at.position, reached.getOrElse(place, 0L))
+    }
 
     def records: Long = read.values.sum
 
@@ -326,10 +340,7 @@ object RunControl {
 
     def closed(reader: ReaderClosed): Unit = {
       if (firstClosedNs == 0L) firstClosedNs = System.nanoTime()
-      reader.positions.foreach { each =>
-        val place = (each.source, each.topicPartition)
-        reached(place) = math.max(each.position, reached.getOrElse(place, 0L))
-      }
+      known ++= reader.positions.map(each => each.source -> each.topicPartition)
     }
   }
 

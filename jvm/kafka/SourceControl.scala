@@ -6,19 +6,22 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.connector.catalog.{SupportsRead, Table}
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.runtime.{StreamExecution, StreamingRelation}
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.kafka010.KafkaSourceProvider
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.util.Utils
 
 /** The one place where the controlled source enters a query. */
 object SourceControl {
   private val KafkaTable = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
   private val FailOnDataLoss = "failOnDataLoss"
   private val SparkVersions = Seq("4.3.")
-  private val ConnectorVersions = Seq("4.2.", "4.3.")
+  private val ConnectorVersions = Seq("4.2.")
 
   /**
    * Return the same rows, read by streams whose batches can end on request.
@@ -60,11 +63,37 @@ object SourceControl {
   private[tailrace] def failsOnDataLoss(options: CaseInsensitiveStringMap): Boolean =
     options.getBoolean(FailOnDataLoss, true)
 
-  /** How many of a query's sources would be controlled. */
-  def controllable(frame: DataFrame): Int =
-    frame.asInstanceOf[Dataset[_]].queryExecution.analyzed.collect {
-      case StreamingRelationV2(_, _, table: SupportsRead, _, _, _, _, _, _) if isKafka(table) => table
-    }.size
+  /**
+   * Why the batches of a query cannot end on request; empty if they can.
+   *
+   * In real time a batch ends when all of its sources end theirs. In micro-batch one source can end the query between two
+   * batches.
+   */
+  def uncontrolled(frame: DataFrame, realTime: Boolean): String = {
+    val rows = frame.asInstanceOf[Dataset[_]]
+    val (kafka, others) = rows.queryExecution.analyzed.collectLeaves().filter(_.isStreaming).partition {
+      case relation: StreamingRelationV2 => isKafka(relation.table)
+      case _ => false
+    }
+    if (unsupported.nonEmpty) unsupported
+    else if (kafka.isEmpty) "it reads no Kafka topic"
+    else if (isDisabled(rows.sparkSession.sessionState.conf)) {
+      s"${DisabledReaders.key} makes Spark read Kafka with an older source"
+    } else if (realTime && others.nonEmpty) {
+      s"it also reads ${others.map(nameOf).distinct.mkString(", ")}, which cannot end a batch on request"
+    } else ""
+  }
+
+  private val DisabledReaders = SQLConf.DISABLED_V2_STREAMING_MICROBATCH_READERS
+
+  private def isDisabled(conf: SQLConf): Boolean =
+    Utils.stringToSeq(conf.getConf(DisabledReaders)).contains(classOf[KafkaSourceProvider].getName)
+
+  private def nameOf(source: LogicalPlan): String = source match {
+    case relation: StreamingRelationV2 => relation.sourceName
+    case relation: StreamingRelation => relation.sourceName
+    case other => other.nodeName
+  }
 
   /** Why the versions of Spark and connector cannot be controlled; empty if they can. */
   def unsupported: String = unsupported(SPARK_VERSION, connectorVersion)

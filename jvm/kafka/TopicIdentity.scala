@@ -72,7 +72,7 @@ private[tailrace] final class TopicIdentity(
   def doubt(): Unit = mustAsk = true
 
   /**
-   * Return where a batch starts that is being planned, and record its topics.
+   * Return the start offsets of the planned batch, and record its topics.
    *
    * @param end where a micro-batch ends that an earlier run has begun: its offsets may be those of an old topic. None for a
    *   batch of this run, for which [[startOf]] has asked the brokers.

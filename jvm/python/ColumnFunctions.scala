@@ -57,7 +57,7 @@ private[sql] class PickledFunctions(operator: PythonOperator, calls: FunctionCal
 
   override protected def takesIterator: Boolean = false
 
-  override protected def command(retries: Int): ChainedPythonFunctions = commandOf(spec + ("way" -> "rows"), functions)
+  override protected def command(retries: Int): ChainedPythonFunctions = commandOf(spec + ("call_with" -> "rows"), functions)
 
   override protected def codec(context: TaskContext): MessageCodec = {
     EvaluatePython.registerPicklers()
@@ -79,8 +79,8 @@ private[sql] class ArrowFunctions(operator: PythonOperator, calls: FunctionCalls
     BatchFormat(operator, evalType, inputs, if (calls.inputs.isEmpty) BatchFormat.RowCountSchema else calls.schema)
 
   override protected def command(retries: Int): ChainedPythonFunctions = {
-    val way = if (takesIterator) "stream" else "columns"
-    commandOf(spec ++ format.spec + ("way" -> way) + ("alone" -> retries), functions)
+    val callWith = if (takesIterator) "stream" else "columns"
+    commandOf(spec ++ format.spec + ("call_with" -> callWith) + ("alone" -> retries), functions)
   }
 
   override protected def codec(context: TaskContext): MessageCodec =

@@ -37,7 +37,7 @@ private[sql] class MapFunction(
 
   override protected def command(retries: Int): ChainedPythonFunctions = commandOf(
     format.spec ++ Map(
-      "way" -> "frames",
+      "call_with" -> "frames",
       "alone" -> retries,
       "functions" -> Seq(FunctionCall(name, Seq(function), Seq((0, None)), 0L, outputType).spec).asJava),
     Seq(function))

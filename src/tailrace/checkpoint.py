@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from tailrace.conditions.checkpoints import CHECKPOINT_FOREIGN
 from tailrace.errors import (
     CheckpointForeign,
     CheckpointInUse,
@@ -173,11 +174,8 @@ class Checkpoint:
         other = self.other_owner(owner)
         if not other:
             return
-        raise CheckpointForeign(
-            f"the checkpoint {self.path} belongs to {other}",
-            why=f"continuing from its offsets would skip or repeat records of {owner.name!r}",
-            fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
-        )
+        message = CHECKPOINT_FOREIGN.message(location=self.path, owner=other, query=owner.name)
+        raise CheckpointForeign(message.what, why=message.why, fix=message.fix)
 
     def _read_owner(self) -> Owner | None:
         if self.path is None:
@@ -199,9 +197,8 @@ class Checkpoint:
     def _clear_unfinished(self) -> None:
         """Remove what an interrupted run left behind.
 
-        Spark takes any file in the logs, and in micro-batch any state, for the sign of an earlier query where no batch
-        was completed yet, and refuses to start: also a file that it was still writing, also the state of a real-time
-        batch that never got to its first checkpoint.
+        If no batch has completed, Spark treats leftover files as an earlier query and refuses to start: unfinished
+        files in the logs, and in micro-batch the state of a real-time batch that never reached its first checkpoint.
         """
         if self.path is None:
             return

@@ -30,6 +30,9 @@ from tailrace.toolchain import (
 from tailrace.toolchain.ivy import Progress
 from tailrace.version import VERSION
 
+TESTED_PYTHONS = ((3, 11), (3, 13))
+"""The oldest and the newest Python that the tests run on."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -66,8 +69,13 @@ def repair(announce: Callable[[str], None], progress: Progress) -> None:
 
 
 def _python() -> Finding:
-    version = platform.python_version()
-    return Finding("Python", sys.version_info >= (3, 11), needed=True, detail=f"{version}, {sys.executable}")
+    oldest, newest = TESTED_PYTHONS
+    running = sys.version_info[:2]
+    detail = f"{platform.python_version()}, {sys.executable}"
+    if oldest <= running <= newest:
+        return Finding("Python", ok=True, needed=True, detail=detail)
+    tested = f"Tailrace is tested with Python {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+    return Finding("Python", ok=running > newest, needed=True, detail=detail, fix=f"{tested}, not with this version")
 
 
 def _pyspark() -> Finding:

@@ -69,6 +69,10 @@ REINSTALL = "reinstall Tailrace: pip install --force-reinstall --no-deps tailrac
 """The fix if the installation is incomplete."""
 
 
+NAME_FIX = "use letters, digits, dots, dashes and underscores"
+"""The fix if a name has other characters."""
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

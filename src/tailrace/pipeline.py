@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tailrace.errors import DefinitionError, OptionRefused, SchemaInvalid
+from tailrace.errors import NAME_FIX, DefinitionError, OptionRefused, SchemaInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,15 +29,18 @@ HEADER_PREFIX = "tailrace."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
+_BROKERS_FIX = "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline"
+_TOPICS_FIX = "give the topics as KafkaSource's first argument"
+_STARTING_FIX = 'use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}'
 _OWNED_SOURCE_OPTIONS = {
-    "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
-    "subscribe": "give the topics as KafkaSource's first argument",
+    "kafka.bootstrap.servers": _BROKERS_FIX,
+    "subscribe": _TOPICS_FIX,
     "subscribepattern": "use KafkaSource(pattern=...)",
-    "assign": "give the topics as KafkaSource's first argument",
+    "assign": _TOPICS_FIX,
     "startingoffsets": "use KafkaSource(starting=...)",
     "startingtimestamp": "use KafkaSource(starting=...)",
     "startingoffsetsbytimestamp": "use KafkaSource(starting=...)",
-    "startingoffsetsbytimestampstrategy": "leave it out: a partition without later records simply waits for one",
+    "startingoffsetsbytimestampstrategy": "unset it: a partition without later records simply waits for one",
     "includeheaders": "use KafkaSource(metadata=...), which has them",
 }
 _OWNED_JSON_OPTIONS = {
@@ -45,11 +48,11 @@ _OWNED_JSON_OPTIONS = {
     "columnnameofcorruptrecord": "use Pipeline(malformed=...): malformed records go to the dead letters",
 }
 _OWNED_SINK_OPTIONS = {
-    "kafka.bootstrap.servers": "pass --bootstrap-servers or bootstrap_servers= when you run the pipeline",
+    "kafka.bootstrap.servers": _BROKERS_FIX,
     "topic": "give the topic as KafkaSink's first argument, or a column with KafkaSink(topic_column=...)",
     "includeheaders": "use KafkaSink(headers=...)",
     "checkpointlocation": "pass --checkpoint or checkpoint= when you run the pipeline",
-    "kafka.transactional.id": "leave it out: Spark's Kafka sink never opens a transaction, so it cannot work",
+    "kafka.transactional.id": "unset it: Spark's Kafka sink never opens a transaction, so it cannot work",
 }
 
 
@@ -127,17 +130,11 @@ class KafkaSource:
 
     def _require_starting(self) -> None:
         if isinstance(self.starting, str) and self.starting not in ("latest", "earliest"):
-            raise OptionRefused(
-                f"invalid starting={self.starting!r}",
-                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
-            )
+            raise OptionRefused(f"invalid starting={self.starting!r}", fix=_STARTING_FIX)
         if isinstance(self.starting, Mapping):
             object.__setattr__(self, "starting", _checked_offsets(self.starting))
         elif not isinstance(self.starting, str | datetime):
-            raise OptionRefused(
-                f"invalid starting={self.starting!r}",
-                fix='use "latest", "earliest", a datetime, or offsets such as {"payments": {"0": 17}}',
-            )
+            raise OptionRefused(f"invalid starting={self.starting!r}", fix=_STARTING_FIX)
         if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
             raise OptionRefused(
                 f"starting={self.starting} has no time zone",
@@ -258,7 +255,7 @@ class Pipeline:
             raise DefinitionError(
                 f"invalid pipeline name {self.name!r}",
                 why="the checkpoint folder and the query have this name",
-                fix="use letters, digits, dot, dash and underscore",
+                fix=NAME_FIX,
             )
         self._require_types()
         if self.malformed not in POLICIES:
@@ -400,7 +397,7 @@ def _require_topics(names: Sequence[str]) -> None:
         if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in (".", ".."):
             raise DefinitionError(
                 f"invalid topic name {name!r}",
-                fix="use letters, digits, dots, dashes and underscores, 249 characters at most",
+                fix=f"{NAME_FIX}, 249 characters at most",
             )
     if len(set(names)) != len(names):
         raise DefinitionError("the source names a topic twice", fix="name each topic once")

@@ -325,13 +325,20 @@ def _is_not_py4js(record: logging.LogRecord) -> bool:
 
 
 def _quiet_accumulator_server(context: SparkContext) -> None:
-    """Log the failures of PySpark's accumulator server instead of printing them.
+    """Log the end of a connection to PySpark's accumulator server instead of printing a stack trace.
 
-    If the JVM is killed, the server's connection ends, and ``socketserver`` prints a stack trace into the program's
-    output. The query's error reports the same problem.
+    If the JVM is killed, its connection ends. The query's error reports the same problem.
     """
     server: Any = context._accumulatorServer
-    server.handle_error = lambda *_: _log.debug("PySpark's accumulator server failed", exc_info=True)
+    report = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if isinstance(sys.exception(), EOFError | ConnectionError):
+            _log.debug("a connection to PySpark's accumulator server ended", exc_info=True)
+        else:
+            report(request, address)
+
+    server.handle_error = handle_error
 
 
 def prelaunch_jvm(conf: Mapping[str, str], master: str | None = None) -> None:

@@ -146,7 +146,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
-class Refusal:
+class UnworkableValue:
     """A value that cannot work in real time, whoever set it."""
 
     key: str
@@ -155,29 +155,29 @@ class Refusal:
     needs_shuffle: bool = False
 
 
-REFUSALS: tuple[Refusal, ...] = (
-    Refusal(
+UNWORKABLE: tuple[UnworkableValue, ...] = (
+    UnworkableValue(
         "spark.sql.streaming.stateStore.checkpointFormatVersion",
         ("1",),
         "real time needs checkpoint format 2",
     ),
-    Refusal(
+    UnworkableValue(
         "spark.sql.streaming.stateStore.providerClass",
         ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",),
         "real time keeps state only in RocksDB",
     ),
-    Refusal(
+    UnworkableValue(
         "spark.sql.execution.sortBeforeRepartition",
         ("true",),
         "a sort waits for the end of the batch, so nothing would come out until the next checkpoint",
     ),
-    Refusal(
+    UnworkableValue(
         "spark.speculation",
         ("true",),
         "Spark refuses to speculate on tasks that feed each other while they run",
         needs_shuffle=True,
     ),
-    Refusal(
+    UnworkableValue(
         "spark.dynamicAllocation.enabled",
         ("true",),
         "all tasks of a real-time query run at once, so its executors must be there from the start",
@@ -204,9 +204,9 @@ def query_settings(*, realtime: bool, local: bool) -> dict[str, str]:
     return settings
 
 
-def unworkable(settings: Mapping[str, str], *, shuffles: int) -> Iterator[Refusal]:
+def unworkable(settings: Mapping[str, str], *, shuffles: int) -> Iterator[UnworkableValue]:
     """Which of a user's settings cannot work in real time."""
-    for refusal in REFUSALS:
-        value = settings.get(refusal.key, "").lower()
-        if value in (bad.lower() for bad in refusal.bad) and (shuffles or not refusal.needs_shuffle):
-            yield refusal
+    for each in UNWORKABLE:
+        value = settings.get(each.key, "").lower()
+        if value in (bad.lower() for bad in each.bad) and (shuffles or not each.needs_shuffle):
+            yield each

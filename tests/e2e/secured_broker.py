@@ -51,12 +51,16 @@ class SecuredKafka(Kafka):
     def user(self, name: str = "ann") -> str:
         """A user of the test's own, who may do nothing yet."""
         unique = f"{name}-{secrets.token_hex(4)}"
-        admin = AdminClient(self.config)  # held by name: its answers die with it
-        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        change = UserScramCredentialUpsertion(unique, credentials, PASSWORD.encode())
-        admin.alter_user_scram_credentials([change])[unique].result(20)
+        self.set_password(unique, PASSWORD)
         wait_until(lambda: self._is_known(unique), 20, "the broker knows the user")
         return unique
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user another password."""
+        admin = AdminClient(self.config)  # held by name: its answers die with it
+        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion(user, credentials, password.encode())
+        admin.alter_user_scram_credentials([change])[user].result(20)
 
     def _is_known(self, user: str) -> bool:
         admin = AdminClient(self.config)

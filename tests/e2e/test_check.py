@@ -255,7 +255,7 @@ def test_partitions_that_no_task_reads_are_caught(
     spark: Any, kafka: Kafka, tmp_path: Path, starved: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own source gives each partition a task, also where there is no slot for it."""
-    monkeypatch.setattr(engine, "uncontrolled", lambda _: "stock Spark, for this test")
+    monkeypatch.setattr(engine, "uncontrolled", lambda _, **__: "stock Spark, for this test")
     slots = engine.capacity(spark).slots
     given = pipeline(kafka, lambda events: events, partitions=slots)
     topic = given.sources[0].topic_names[0]

@@ -162,14 +162,47 @@ def test_a_stop_that_takes_too_long_counts_the_records_of_a_writer(copy: Copy, k
     assert summary.uncommitted_rows == 400
 
 
+def test_another_source_beside_kafka(copy: Copy, kafka: Kafka) -> None:
+    """In real time both would have to end the batch. In micro-batch one of them ends the query between two batches."""
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, [{"a": number} for number in range(20)])
+    rows = copy.read(subscribe=topic, startingOffsets="earliest").select("value")
+    rates = copy.spark.readStream.format("rate").load().select(F.lit(b'{"a": -1}').alias("value"))
+    both = rows.union(rates)
+    assert engine.uncontrolled(both, realtime=True) == "it also reads rate, which cannot end a batch on request"
+    assert engine.uncontrolled(both, realtime=False) == ""
+    assert engine.uncontrolled(rows, realtime=True) == ""
+    assert engine.uncontrolled(rates, realtime=False) == "it reads no Kafka topic"
+    running = copy.start(copy.writer(both), "microbatch")
+    wait_until(lambda: len(copy.written()) > 20, 60, "records of both")
+    assert running.stop(60).repeats == ""
+
+
+def test_an_older_kafka_source_that_the_user_has_chosen(copy: Copy, kafka: Kafka) -> None:
+    topic = kafka.topic("in")
+    kafka.send_to_every_partition(topic, [{"a": number} for number in range(20)])
+    setting = "spark.sql.streaming.disabledV2MicroBatchReaders"
+    copy.spark.conf.set(setting, "org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    try:
+        writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest"))
+        (finding,) = tr.check(writer, "microbatch").findings
+        assert (finding.code, finding.fix) == ("BATCH_END_UNSUPPORTED", f"unset {setting}")
+        running = copy.start(writer, "microbatch")
+        wait_until(lambda: len(copy.written()) == 20, 60, "the records")
+        assert "did not end" not in running.stop(5).repeats, "it does not wait for a batch that cannot end"
+    finally:
+        copy.spark.conf.unset(setting)
+
+
 def test_other_versions_of_spark_and_connector_have_their_own_source(
     copy: Copy, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = copy.spark._jvm.org.apache.spark.sql.kafka010.tailrace.SourceControl  # type: ignore[union-attr]
     assert control.unsupported("4.3.1", "4.2.0") == ""
     assert control.unsupported("4.4.0", "4.3.0") == "Spark 4.4.0 is not one of 4.3.x"
-    assert "Kafka connector 4.4.0 is not one of 4.2.x and 4.3.x" in control.unsupported("4.3.0", "4.4.0")
-    monkeypatch.setattr(engine, "uncontrolled", lambda _: "Spark 4.4.0 is not one of 4.3.x")
+    assert "Kafka connector 4.4.0 is not one of 4.2.x" in control.unsupported("4.3.0", "4.4.0")
+    assert "Kafka connector 4.3.0 is not one of 4.2.x" in control.unsupported("4.3.0", "4.3.0")
+    monkeypatch.setattr(engine, "uncontrolled", lambda _, **__: "Spark 4.4.0 is not one of 4.3.x")
     writer = copy.writer(copy.read(subscribe=kafka.topic("in"), startingOffsets="earliest"))
     for mode, repeated in (("realtime", "the records since the last checkpoint"), ("microbatch", "the running batch")):
         (finding,) = tr.check(writer, mode).findings

@@ -70,6 +70,54 @@ def test_a_compressed_result_that_only_the_broker_can_measure(spark: Any, kafka:
     assert f"--entity-name {kafka.created[1]} --add-config max.message.bytes=" in failed.fix
 
 
+@pytest.mark.parametrize(
+    ("mode", "topic", "producer", "why", "fix"),
+    [
+        (
+            "realtime",
+            {},
+            {"kafka.max.request.size": str(LIMIT)},
+            r"it has 200,\d{3} bytes, and the producer's max\.request\.size is 100,000",
+            r"set the sink's option kafka\.max\.request\.size to 200\d{3} ",
+        ),
+        (
+            "microbatch",
+            {"max.message.bytes": str(LIMIT)},
+            {},
+            r".* exceeds the topic's max\.message\.bytes",
+            r"max\.message",
+        ),
+    ],
+    ids=["producer", "broker"],
+)
+def test_a_result_of_a_users_own_writer_is_reported_with_what_kafka_says(
+    spark: Any,
+    kafka: Kafka,
+    tmp_path: Path,
+    mode: str,
+    topic: dict[str, str],
+    producer: dict[str, str],
+    why: str,
+    fix: str,
+) -> None:
+    """Its rows are not measured before, so neither names the record, and the broker does not say the size.
+
+    In real time Spark looks for a refusal only when it writes the next row, or saves its progress.
+    """
+    source, sink = kafka.topic("in", partitions=1), f"out-{secrets.token_hex(4)}"
+    create_topic(kafka.config, sink, 1, topic)
+    kafka.created.append(sink)
+    kafka.send(source, [LARGE, SMALL])
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    records = spark.readStream.format("kafka").options(**servers, subscribe=source, startingOffsets="earliest").load()
+    writer = records.select("value").writeStream.format("kafka").options(**servers, **producer, topic=sink)
+    with pytest.raises(RecordTooLarge) as failed:
+        tr.start(writer.queryName("own"), mode, checkpoint=tmp_path).wait(60)
+    assert failed.value.what == f"query 'own': a result is too large for topic {sink!r}"
+    assert re.fullmatch(why, failed.value.why)
+    assert re.search(fix, failed.value.fix)
+
+
 def test_the_largest_result_that_the_producer_sends_is_written(spark: Any) -> None:
     names = [f"{each}-{secrets.token_hex(4)}" for each in ("in", "out")]
     pipeline = copy(names[0], names[1], {"kafka.max.request.size": str(LIMIT)})

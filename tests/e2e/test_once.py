@@ -26,8 +26,9 @@ from tailrace.testing.bench import shared_bench
 pytestmark = pytest.mark.usefixtures("spark")
 
 CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
-RUNS = 5 if int(os.environ.get("TAILRACE_RESTARTS", "3")) > 3 else 1
-"""Of the command; several in `make soak-stops`, which prints how soon it ends."""
+SOAK = int(os.environ.get("TAILRACE_RESTARTS", "3")) > 3
+RUNS = {"realtime": 20 if SOAK else 1, "microbatch": 5 if SOAK else 1}
+"""Of the command; several in `make soak-stops`, which saves how soon it ends."""
 
 
 def pipeline(transform: Any = lambda df: df.select("id")) -> tr.Pipeline:
@@ -145,6 +146,27 @@ def test_transactions_are_no_obstacle(isolation: str, tmp_path: Path) -> None:
     assert sorted(row["id"] for row in written(here)) == seen
 
 
+def test_an_open_transaction_is_left_for_the_next_run(mode: str, tmp_path: Path) -> None:
+    """A consumer of committed records cannot read past its beginning, so the run ends there."""
+    here = pipeline()
+    source = replace(here.sources[0], options={"kafka.isolation.level": "read_committed"})
+    here = replace(here, source=source)
+    producer = Producer({**shared_bench().config, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(20)
+    for number in range(2):
+        producer.begin_transaction()
+        producer.produce(source.topic_names[0], json.dumps({"id": number}).encode(), partition=0)
+        producer.flush(20)
+        if number == 0:
+            producer.commit_transaction(20)
+    summary = run_once(here, mode, tmp_path)
+    assert (summary.input_rows, summary.repeats) == (1, "")
+    assert [row["id"] for row in written(here)] == [0]
+    producer.commit_transaction(20)
+    assert run_once(here, mode, tmp_path).input_rows == 1
+    assert sorted(row["id"] for row in written(here)) == [0, 1]
+
+
 def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"file-{secrets.token_hex(4)}"
     shared_bench().make_topics([f"{name}-in", f"{name}-out"], 2)
@@ -155,7 +177,7 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.Cap
     )
     env = {"TAILRACE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
     after_s = []
-    for number in range(RUNS):
+    for number in range(RUNS[mode]):
         kafka.send(f"{name}-in", [{"id": n} for n in range(10 * number, 10 * number + 10)])
         code, lines = timed_lines("run", "p.py", "--once", "--mode", mode, cwd=tmp_path, env=env)
         words = "\n".join(line for _, line in lines)
@@ -169,11 +191,11 @@ def test_the_command(kafka: Kafka, mode: str, tmp_path: Path, capsys: pytest.Cap
         note("stops", f"closing message of --once after the last output, {mode}", after_s[-1])
     # The record's own time is a little earlier than its acknowledgement, so the closing message is in fact sooner.
     assert max(after_s) < 60, "it does not wait for the end of the interval, which is five minutes"
-    if RUNS > 1:  # nothing else runs meanwhile
+    if SOAK:  # nothing else runs meanwhile
         with capsys.disabled():
             figures = f"{statistics.median(after_s):.2f} s | {max(after_s):.2f} s"
-            print(f"\n| closing message after the last output, {mode} | {RUNS} | {figures} |")
-        assert statistics.median(after_s) < 1
+            print(f"\n| closing message after the last output, {mode} | {len(after_s)} | {figures} |")
+        assert max(after_s) < 3, "within 1 s, with room for a busy machine"
 
 
 def last_written_at(kafka: Kafka, topic: str, partitions: int) -> float:

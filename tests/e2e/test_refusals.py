@@ -47,12 +47,7 @@ def test_more_partitions_than_slots(spark: Any, kafka: Kafka, tmp_path: Path) ->
 def test_a_shuffle_counts_too(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     here = pipeline(kafka, per_card)
     with pytest.raises(SlotsMissing, match=r"needs 9 task slots") as refused:
-        tr.start(
-            here,
-            bootstrap_servers=kafka.bootstrap_servers,
-            checkpoint=tmp_path / "c",
-            conf={"spark.sql.shuffle.partitions": "7"},
-        )
+        tr.start(here, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / "c", shuffle_partitions=7)
     assert "2 + 7 = 9" in refused.value.why
 
 
@@ -104,7 +99,7 @@ def test_changed_shuffle_partitions(spark: Any, kafka: Kafka, mode: str, tmp_pat
             mode,
             bootstrap_servers=kafka.bootstrap_servers,
             checkpoint=tmp_path / "c",
-            conf={"spark.sql.shuffle.partitions": "3"},
+            shuffle_partitions=3,
         )
 
 
@@ -198,8 +193,9 @@ def test_state_in_python_runs_in_micro_batch_alone(spark: Any, kafka: Kafka, tmp
 
     here = pipeline(kafka, counted)
     kafka.send(here.sources[0].topic_names[0], [{"id": 1, "card": "c", "amount": 9.0}])
-    with pytest.raises(QueryRefused, match="applyInPandasWithState cannot run in real time"):
+    with pytest.raises(QueryRefused, match="applyInPandasWithState cannot run in real time") as refused:
         start(kafka, here, "realtime", tmp_path / "c")
+    assert refused.value.code == "OPERATOR_REFUSED"
     with start(kafka, here, "microbatch", tmp_path / "d"):
         assert kafka.receive_count(here.sink.topic, 1)[0][1] == {"card": "c", "seen": 1}
 
@@ -234,8 +230,9 @@ def test_other_output_modes(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
         .outputMode("complete")
         .queryName("counts")
     )
-    with pytest.raises(QueryRefused, match="the output mode Complete cannot run in real time"):
+    with pytest.raises(QueryRefused, match="the output mode Complete cannot run in real time") as refused:
         start(kafka, writer, "realtime", tmp_path / "c")
+    assert refused.value.code == "OUTPUT_MODE_REFUSED"
 
 
 def test_a_writer_without_name_and_checkpoint(spark: Any, kafka: Kafka) -> None:

@@ -1,8 +1,8 @@
 """Connections, logins and permissions at a broker with TLS, SCRAM and ACLs: each error names what is missing."""
 
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from conftest import suspended, wait_until
 from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
+from tailrace.engine import SparkBrokerPing
+from tailrace.engine import topics as engine_topics
 from tailrace.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -26,7 +28,9 @@ from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.records import read_records, send_records
 from tailrace.kafka.topics import list_topics
+from tailrace.prepare import endpoint
 from tailrace.prepare.endpoint import JOINS_GROUP
+from tailrace.running import broker_watch
 
 SCHEMA = "id long"
 CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
@@ -250,23 +254,41 @@ def test_a_named_group_needs_no_right(spark: Any, kafka: SecuredKafka, mode: str
     assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
-def test_rights_that_the_broker_does_not_report_are_unknown(
-    spark: Any, kafka: SecuredKafka, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It responds, but not to that question; the start goes on."""
-    asked: list[str] = []
+def silence_rights(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let the broker not respond to questions about permissions; return what was asked."""
+    asked: list[object] = []
 
     @contextmanager
     def connected(config: Mapping[str, str | int]) -> Iterator[AdminClient]:
         with original(config) as admin, suspended(kafka):
-            asked.append(str(config["bootstrap.servers"]))
+            asked.append(config)
             yield admin
+
+    def silenced(through_spark: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*question: object) -> Any:
+            asked.append(question)
+            with suspended(kafka):
+                return through_spark(*question)
+
+        return ask
 
     original = rights._connected_admin
     monkeypatch.setattr(rights, "_connected_admin", connected)
-    monkeypatch.setattr(rights, "ASK_TIMEOUT_S", 1.0)
+    for name in ("kafka_topic_rights", "kafka_group_rights"):
+        monkeypatch.setattr(endpoint, name, silenced(getattr(endpoint, name)))
+    for module in (rights, engine_topics):
+        monkeypatch.setattr(module, "ASK_TIMEOUT_S", 1.0)
+    return asked
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_rights_that_the_broker_does_not_report_are_unknown(
+    spark: Any, kafka: SecuredKafka, mode: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It responds, but not to that question; the start goes on."""
+    asked = silence_rights(kafka, monkeypatch)
     case = Case(kafka)
-    here = case.pipeline(malformed="drop")
+    here = case.pipeline(case.options(client), malformed="drop")
     report = tr.check(here, mode, bootstrap_servers=kafka.secured_servers)
     (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
     assert asked
@@ -276,6 +298,22 @@ def test_rights_that_the_broker_does_not_report_are_unknown(
     with case.start(here, mode) as running:
         assert "RIGHTS_UNKNOWN" in {each.code for each in running.report.findings}
         assert len(kafka.receive_count(case.sink, 1)) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_rights_to_a_group_that_the_broker_does_not_report_are_unknown(
+    spark: Any, kafka: SecuredKafka, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence_rights(kafka, monkeypatch)
+    case = Case(kafka)
+    group = f"{case.name}-readers"
+    source = tr.KafkaSource(case.source, SCHEMA, options=case.options(client) | {"kafka.group.id": group})
+    here = replace(case.pipeline(case.options(client), malformed="drop"), source=source)
+    old = {JOINS_GROUP: "true"}
+    report = tr.check(here, "microbatch", bootstrap_servers=kafka.secured_servers, conf=old)
+    assert [each.code for each in report.findings if each.severity == "error"] == []
+    (finding,) = [each for each in report.findings if each.code == "RIGHTS_UNKNOWN"]
+    assert group in finding.title + finding.why
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -358,6 +396,33 @@ def test_records_by_hand_are_refused_by_the_right_that_is_missing(kafka: Secured
     assert len(list(read_records(config, case.source))) == 1, "no right to a group is needed"
 
 
+def test_an_outage_of_brokers_that_only_spark_can_reach_is_logged(
+    spark: Any, kafka: SecuredKafka, mode: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_topics, "ANSWER_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(broker_watch, "_ASK_EVERY_S", 0.2)
+    monkeypatch.setattr(broker_watch, "_ASK_AGAIN_S", 0.2)
+    case = Case(kafka)
+    address = kafka.secured_servers
+
+    def messages() -> list[str]:
+        said = (record.getMessage() for record in caplog.records if record.name == "tailrace")
+        return [line for line in said if address in line]
+
+    with case.start(case.pipeline(case.options("through Spark"), malformed="drop"), mode):
+        kafka.send(case.source, [{"id": 1}])
+        kafka.receive_count(case.sink, 1)
+        assert messages() == []
+        with suspended(kafka):
+            wait_until(lambda: len(messages()) == 1, 30, "the outage is logged")
+        wait_until(lambda: len(messages()) == 2, 30, "its end is logged")
+        kafka.send(case.source, [{"id": 2}])
+        kafka.receive_count(case.sink, 2)
+    gone, back = messages()
+    assert gone == f"query {case.name!r}: no Kafka broker responds at {address}"
+    assert f"the Kafka broker at {address} responds again after" in back
+
+
 def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredKafka) -> None:
     case = Case(kafka)
     with pytest.raises(BrokerUnreachable):
@@ -372,3 +437,16 @@ def test_a_ping_tells_a_refused_login_from_no_answer(kafka: SecuredKafka) -> Non
     assert BrokerPing(config).ask() is None
     ping = BrokerPing(config | {"sasl.password": "wrong"})
     assert [type(ping.ask()) for _ in range(2)] == [AuthenticationFailed] * 2
+
+
+def test_a_ping_through_spark_tells_a_refused_login_from_no_answer(spark: Any, kafka: SecuredKafka) -> None:
+    """And notices when the login is accepted."""
+    user = kafka.user()
+    options = {"kafka.bootstrap.servers": kafka.secured_servers} | kafka.options_for_java(user, password="new")
+    with closing(SparkBrokerPing(spark, options)) as ping:
+        assert [type(ping.ask()) for _ in range(2)] == [AuthenticationFailed] * 2
+        kafka.set_password(user, "new")
+        wait_until(lambda: ping.ask() is None, 30, "the broker accepts the new password")
+    options["kafka.bootstrap.servers"] = "127.0.0.1:1"
+    with closing(SparkBrokerPing(spark, options)) as ping:
+        assert isinstance(ping.ask(), BrokerUnreachable)

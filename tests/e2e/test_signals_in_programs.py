@@ -38,8 +38,8 @@ def watch(query):
 with tr.start(pipeline, {mode!r}, bootstrap_servers=servers, checkpoint=checkpoint, stop_timeout="60s") as query:
     watching = threading.Thread(target=watch, args=[query])
     watching.start()
-    print("runs", flush=True)
     try:
+        print("runs", flush=True)
         query.wait()
     except KeyboardInterrupt:
         print("interrupted", flush=True)

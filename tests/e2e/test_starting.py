@@ -1,4 +1,4 @@
-"""A start that is interrupted: no query goes on without the lock of its checkpoint."""
+"""A start that is interrupted or fails: no query goes on without a handle or the lock of its checkpoint."""
 
 import signal
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tailrace as tr
+from tailrace import engine
 from tailrace.engine import has_tasks_at_work
 from tailrace.errors import CheckpointInUse
 from tailrace.prepare.prepare import Prepared
@@ -102,6 +103,47 @@ def test_a_signal_right_after_the_start_of_a_run_ends_it_as_a_stop(
     summary = tr.run(pipeline, mode, bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path, stop_timeout="60s")
     assert summary.repeats == ""
     assert started[0].is_over
+
+
+def test_a_query_that_gets_no_handle_is_stopped(
+    begin: Callable[[], RunningQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = without_handle(monkeypatch)
+    with pytest.raises(Py4JError, match="o42"):
+        begin()
+    assert not started[0].isActive
+    monkeypatch.undo()
+    begin().stop()
+
+
+def test_a_query_without_a_handle_that_cannot_be_stopped_keeps_the_lock(
+    begin: Callable[[], RunningQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_query: StreamingQuery) -> None:
+        raise Py4JError("An error occurred while calling o43.stop")
+
+    started = without_handle(monkeypatch)
+    monkeypatch.setattr(StreamingQuery, "stop", stop)
+    with pytest.raises(Py4JError, match="o42") as raised:
+        begin()
+    assert "could not be stopped" in raised.value.__notes__[0]
+    assert started[0].isActive
+    monkeypatch.undo()
+    with pytest.raises(CheckpointInUse):
+        begin()
+    started[0].stop()
+
+
+def without_handle(monkeypatch: pytest.MonkeyPatch) -> list[StreamingQuery]:
+    """Let a query's control fail; return the queries that were started."""
+    started: list[StreamingQuery] = []
+
+    def refuse(query: StreamingQuery) -> None:
+        started.append(query)
+        raise Py4JError("An error occurred while calling o42.of")
+
+    monkeypatch.setattr(engine, "RunControl", refuse)
+    return started
 
 
 def test_a_query_that_an_interrupted_start_cannot_stop_keeps_the_lock(

@@ -22,6 +22,8 @@ from tailrace.running.saving import SavedCheckpoint
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+LARGE = 50_000
+
 
 def test_right_after_the_start(kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "confirm", lambda _running: None)  # do not wait until its tasks run
@@ -107,7 +109,7 @@ def test_twice_at_once(kafka: Kafka, mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("load", ["busy", "idle"])
 def test_while_no_broker_responds(broker: Broker, kafka: Kafka, mode: str, load: str, tmp_path: Path) -> None:
-    """A stop takes a few seconds more than its timeout, although Kafka's clients wait for a minute."""
+    """A stop takes some seconds more than its timeout, although Kafka's clients wait for a minute."""
     query = Query(kafka, tmp_path)
     with Load(kafka, [query.source]) as sending:
         running = query.start(mode)
@@ -117,7 +119,7 @@ def test_while_no_broker_responds(broker: Broker, kafka: Kafka, mode: str, load:
     if load == "idle":
         wait_until(lambda: sum(query.written().values()) == sending.sent, 60, "everything is written")
         took_s, summary = stop_without_broker(broker, running)
-    assert took_s < 30
+    assert took_s < 3 + 15, "the timeout, and what a busy machine needs"
     query.require_stopped(running, mode)
     query.finish(mode)
     if load == "idle":
@@ -161,13 +163,13 @@ def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Pat
 
 
 def test_in_the_middle_of_a_large_micro_batch(kafka: Kafka, tmp_path: Path) -> None:
-    query = Query(kafka, tmp_path, slow(0.01))
-    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(1000)])  # 5 s in two tasks
+    query = Query(kafka, tmp_path, slow(0.0002))
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(LARGE)])  # 7 s in two tasks
     running = query.start("microbatch")
     wait_until(lambda: query.logged("offsets") == {"0"}, 30, "the batch has begun")
     summary = running.stop(0.5)
     assert summary.repeats == "its batch did not end within 0.5 s"
-    assert summary.uncommitted_rows == 1000
+    assert summary.uncommitted_rows == LARGE
     query.require_stopped(running, "microbatch")
     assert query.logged("commits") == set()
     running = query.start("microbatch")
@@ -175,7 +177,7 @@ def test_in_the_middle_of_a_large_micro_batch(kafka: Kafka, tmp_path: Path) -> N
     assert running.stop(60).repeats == "", "the batch is finished first"
     assert query.logged("commits") == {"0"}
     query.finish("microbatch")
-    assert set(query.written()) == set(range(1000))
+    assert set(query.written()) == set(range(LARGE))
 
 
 @pytest.mark.parametrize("every", ["0ms", "60s"])

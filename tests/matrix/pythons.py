@@ -27,15 +27,9 @@ _READY = ".ready"
 def main(words: Sequence[str] | None = None) -> int:
     """Test the given Python versions, or all of them, and return the exit code."""
     parser = report.arguments("Python", SUPPORTED, "Run the unit tests and the smoke tests under each Python.")
-    parser.add_argument("--others", action="store_true", help="leave out the version that runs this command")
     parser.add_argument("--pinned", action="store_true", help="use the pinned builds, even if a version is installed")
     options = parser.parse_args(words)
-    required = report.chosen(parser, [each for each in options.require.split(",") if each], SUPPORTED, default=())
-    versions = report.chosen(parser, options.versions, SUPPORTED, default=SUPPORTED)
-    if options.others:
-        running = "{}.{}".format(*sys.version_info)
-        versions = [version for version in versions if version != running]
-        required = [version for version in required if version != running]
+    versions, required = report.chosen(parser, options, SUPPORTED, default="{}.{}".format(*sys.version_info))
 
     def check(version: str) -> tuple[str, PytestRun]:
         installed = None if options.pinned else find_interpreter(version)

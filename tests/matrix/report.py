@@ -27,6 +27,7 @@ def arguments(what: str, versions: Sequence[str], description: str) -> argparse.
     parser.add_argument(
         "--require", default="", metavar="VERSIONS", help=f"fail without these, such as {','.join(versions[:2])}"
     )
+    parser.add_argument("--others", action="store_true", help=f"leave out the {what} that `make test` uses")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="test N versions at the same time (default: 1)"
     )
@@ -34,12 +35,26 @@ def arguments(what: str, versions: Sequence[str], description: str) -> argparse.
 
 
 def chosen(
-    parser: argparse.ArgumentParser, versions: Sequence[str], supported: Sequence[str], default: Sequence[str]
-) -> list[str]:
-    """Return the versions that the user named, or ``default``; end the program if one is not supported."""
+    parser: argparse.ArgumentParser, options: argparse.Namespace, supported: Sequence[str], default: str
+) -> tuple[list[str], list[str]]:
+    """Return the versions to test and those of them that are required; end the program if one is not supported.
+
+    Args:
+        parser: The command's parser.
+        options: What the user gave.
+        supported: All versions.
+        default: The version that `make test` uses; it counts as tested with ``--others``.
+    """
+    left_out = {default} if options.others else set()
+    versions = _supported(parser, options.versions, supported) or list(supported)
+    required = _supported(parser, [each for each in options.require.split(",") if each], supported)
+    return [each for each in versions if each not in left_out], [each for each in required if each not in left_out]
+
+
+def _supported(parser: argparse.ArgumentParser, versions: Sequence[str], supported: Sequence[str]) -> list[str]:
     if unknown := [version for version in versions if version not in supported]:
         parser.error(f"not a supported version: {', '.join(unknown)} (supported: {', '.join(supported)})")
-    return list(versions or default)
+    return list(versions)
 
 
 def check_all(

@@ -4,9 +4,13 @@ import re
 import sys
 import threading
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from tailrace import doctor
 
 from . import javas, pythons, report
 from .pytest_run import ROOT, PytestRun, read_counts, run_pytest
@@ -119,13 +123,53 @@ def test_a_required_version_that_is_not_selected_fails() -> None:
     assert check_all("Java", ["1"], ["2"], lambda version: (version, PASSED)) == 1
 
 
-def test_an_unsupported_version_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "versions", "required"),
+    [
+        ([], ["17", "21"], []),
+        (["21", "--require", "21"], ["21"], ["21"]),
+        (["--others", "--require", "17,21"], ["21"], ["21"]),  # `make test` has proven 17
+        (["17", "--others"], [], []),
+    ],
+)
+def test_the_version_that_other_tests_use_can_be_left_out(
+    words: list[str], versions: list[str], required: list[str]
+) -> None:
     parser = report.arguments("Java", ["17", "21"], "")
-    assert report.chosen(parser, [], ["17", "21"], default=["17"]) == ["17"]
+    assert report.chosen(parser, parser.parse_args(words), ["17", "21"], default="17") == (versions, required)
+
+
+@pytest.mark.parametrize("words", [["8"], ["--require", "8"]])
+def test_an_unsupported_version_ends_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    parser = report.arguments("Java", ["17", "21"], "")
     with pytest.raises(SystemExit) as ended:
-        report.chosen(parser, ["8"], ["17", "21"], default=[])
+        report.chosen(parser, parser.parse_args(words), ["17", "21"], default="17")
     assert ended.value.code == 2
     assert "not a supported version: 8 (supported: 17, 21)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [pythons, javas])
+def test_ci_requires_every_version_that_make_test_does_not_use(
+    command: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the defaults of its machine are."""
+    given = re.search(rf"{command.__name__} (.*)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert given is not None
+    proven: list[Sequence[str]] = []
+
+    def check_all(_what: str, versions: Sequence[str], required: Sequence[str], *_: object) -> int:
+        proven.append(versions)
+        assert list(versions) == list(required)
+        return 0
+
+    monkeypatch.setattr(report, "check_all", check_all)
+    monkeypatch.setattr(javas, "ensure_jars", lambda *_: None)
+    for default in (*command.SUPPORTED, "4.0"):
+        running = SimpleNamespace(version_info=default.split("."), major=default)
+        monkeypatch.setattr(pythons, "sys", running)
+        monkeypatch.setattr(javas, "ensure_java", lambda _say, running=running: running)
+        assert command.main(given[1].split()) == 0
+        assert {*proven.pop(), default} == {*command.SUPPORTED, default}
 
 
 @pytest.mark.parametrize("version", javas.SUPPORTED)
@@ -141,6 +185,8 @@ def test_the_supported_pythons_are_those_that_the_project_names() -> None:
     assert sorted(set(re.findall(r"\bpython(3\.\d+)\b", makefile)), key=_number) == list(pythons.SUPPORTED)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["requires-python"].startswith(f">={pythons.SUPPORTED[0]}")
+    tested = [f"{major}.{minor}" for major, minor in doctor.TESTED_PYTHONS]
+    assert tested == [pythons.SUPPORTED[0], pythons.SUPPORTED[-1]]
 
 
 def _number(version: str) -> tuple[int, ...]:

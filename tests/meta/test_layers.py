@@ -36,7 +36,9 @@ ROOT_RANK = RANK["running"]
 
 JVM_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_jwrite", "_jsq", "_jsc", "_jconf", "_jc", "_gateway"}
 JVM_DOORS = {"engine", "spark_jvm", "spark_session"}
-JVM_MAY_BE_GONE = {f"running/{name}.py" for name in ("query", "flow_watch", "partition_watch", "topic_watch")}
+JVM_MAY_BE_GONE = {
+    f"running/{name}.py" for name in ("start", "query", "flow_watch", "broker_watch", "partition_watch", "topic_watch")
+}
 EFFECTS = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
     "subprocess", "sys", "tempfile", "threading", "time", "urllib",

@@ -1,6 +1,7 @@
-"""What `tailrace doctor` says of the class archives."""
+"""What `tailrace doctor` says of Python and of the class archives."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,6 +60,21 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) ->
         present = Finding(check, ok=True, needed=True, detail="present")
         monkeypatch.setattr(doctor, check, lambda *_, each=present: [each] if each.name == "_jars" else each)
     return fake
+
+
+@pytest.mark.parametrize(("version", "ok", "noted"), [
+    ((3, 10), False, True),
+    ((3, 11), True, False),
+    ((3, 13), True, False),
+    ((3, 14), True, True),
+])  # fmt: skip
+def test_a_python_that_is_not_tested_is_noted(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], ok: bool, noted: bool
+) -> None:
+    monkeypatch.setattr(doctor, "sys", SimpleNamespace(version_info=(*version, 1, "final", 0), executable="python"))
+    finding = doctor._python()
+    assert finding.ok is ok
+    assert ("Tailrace is tested with Python 3.11 to 3.13, not with this version" in finding.fix) is noted
 
 
 def test_archives_that_are_not_written_yet(machine: Machine) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import socketserver
 import subprocess
 import sys
 from pathlib import Path
@@ -268,3 +269,25 @@ def test_an_address_without_a_port_is_refused(url: str) -> None:
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://host"])
 def test_other_masters_are_not_asked(url: str) -> None:
     _require_master(url)
+
+
+@pytest.mark.parametrize(
+    ("failure", "printed"),
+    [(EOFError(), ""), (ConnectionResetError(), ""), (KeyError("accumulator 7"), "KeyError: 'accumulator 7'")],
+    ids=["end of the JVM", "reset by the JVM", "another error"],
+)
+def test_pysparks_accumulator_server_does_not_print_the_end_of_the_jvm(
+    failure: Exception, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            raise failure
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        context: Any = SimpleNamespace(_accumulatorServer=server)
+        spark_session._quiet_accumulator_server(context)
+        with socket.create_connection(server.server_address, timeout=10):
+            server.handle_request()
+    said = capsys.readouterr().err
+    assert bool(said) is bool(printed)
+    assert printed in said

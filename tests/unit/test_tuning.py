@@ -1,12 +1,12 @@
 import pytest
 
 from tailrace.tuning import (
-    REFUSALS,
     SETTINGS,
     SHUFFLE_PARTITIONS,
-    Refusal,
+    UNWORKABLE,
     Scope,
     Setting,
+    UnworkableValue,
     query_settings,
     soft_settings,
     unworkable,
@@ -55,18 +55,18 @@ def test_micro_batch_gets_no_real_time_settings() -> None:
     assert only_realtime.isdisjoint(query_settings(realtime=False, local=True))
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.key)
-def test_settings_that_cannot_work_have_a_reason(refusal: Refusal) -> None:
-    value = refusal.bad[0].upper()  # Spark does not mind the case of true and false
-    assert list(unworkable({refusal.key: value}, shuffles=1)) == [refusal]
-    assert refusal.why
+@pytest.mark.parametrize("value", UNWORKABLE, ids=lambda value: value.key)
+def test_settings_that_cannot_work_have_a_reason(value: UnworkableValue) -> None:
+    given = value.bad[0].upper()  # Spark does not mind the case of true and false
+    assert list(unworkable({value.key: given}, shuffles=1)) == [value]
+    assert value.why
 
 
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
 def test_settings_that_only_affect_a_shuffle_are_accepted_without_one(key: str) -> None:
     assert list(unworkable({key: "true"}, shuffles=0)) == []
-    assert [refusal.key for refusal in unworkable({key: "true"}, shuffles=1)] == [key]
+    assert [value.key for value in unworkable({key: "true"}, shuffles=1)] == [key]
 
 
 def test_other_values_of_the_same_settings_are_accepted() -> None:
-    assert list(unworkable({refusal.key: "false" for refusal in REFUSALS}, shuffles=1)) == []
+    assert list(unworkable({value.key: "false" for value in UNWORKABLE}, shuffles=1)) == []

@@ -27,7 +27,7 @@ class Account:
         counted_by: ``record`` or ``key``.
         expected: Outputs of the undisturbed run.
         received: Outputs of the run with faults.
-        lost: Outputs that the undisturbed run has and the other has not; of keys, those whose last content differs.
+        lost: Outputs missing from the run with faults; if counted by key, keys whose last content differs.
         repeated: Outputs that were written again.
         unexpected: Outputs of records or keys for which the undisturbed run has none.
         changed: Records whose outputs have other contents than in the undisturbed run.

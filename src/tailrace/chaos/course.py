@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailrace.chaos.faults import Place, inject
+from tailrace.chaos.faults import FaultTargets, inject
 from tailrace.chaos.journal import FaultRecord, Journal
 from tailrace.chaos.moments import AFTER_RESTART_S, PHASES, BoundaryWatch, Phase, random_moments
-from tailrace.chaos.options import ENDS_PIPELINE, ChaosOptions, Fault, Moment
+from tailrace.chaos.options import ENDS_PIPELINE, ChaosOptions, Fault, FaultTiming
 from tailrace.chaos.receiver import Receiver, Recovery
 from tailrace.chaos.screen import ChaosScreen
 from tailrace.chaos.small_disk import SmallDisk
-from tailrace.chaos.supervised_pipeline import SupervisedPipeline
+from tailrace.chaos.supervised_pipeline import NOT_STARTED, SupervisedPipeline
 from tailrace.errors import KafkaError
 from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import ClientConfig, Offsets, log_ends, partition_counts
@@ -24,7 +24,7 @@ from tailrace.measure.traffic.load import Flow, Load
 from tailrace.pipeline import Mode
 from tailrace.prepare.duration import parse_duration_ms
 
-_LOOK_EVERY_S = 0.01
+_POLL_EVERY_S = 0.01
 _START_TIMEOUT_S = 180.0
 _FIRST_OUTPUT_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
@@ -53,7 +53,7 @@ _FINISH = (
     ("finished", "processing the last records", "the pipeline did not process the last records"),
     ("compared", "running undisturbed, to compare", "the undisturbed run did not end"),
 )
-"""The events of the end, what happens until then, and the error if one does not come."""
+"""The last events of a run: name, what happens until it comes, and the error if it does not come."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Course:
     def run(self) -> None:
         """Send records and inject all faults; return when the outputs have settled."""
         waited, self._load_before_s = time.monotonic(), self.journal.load_s
-        self._wait(lambda: self.pipeline.is_running, _START_TIMEOUT_S, "the pipeline did not start")
+        self._wait(lambda: self.pipeline.is_running, _START_TIMEOUT_S, NOT_STARTED)
         self.screen.say(f"the pipeline runs after {time.monotonic() - waited:.1f} s")
         clock = Clock.starting_at(time.time_ns(), time.monotonic_ns)
         with Load({**self.client, **_RECONNECT}, self.source, self.flow, clock=clock, limit_s=_LONGEST_LOAD_S) as load:
@@ -172,25 +172,25 @@ class Course:
         for place, number in enumerate(range(done + 1, self.options.kills + 1)):
             moment = self._await_moment(number, moments[place])
             self._inject(number, moment)
-            if self.options.at is not Moment.RESTART:
+            if self.options.at is not FaultTiming.RESTART:
                 failed = f"no new output came after fault {number} ({self.options.fault(number - 1)})"
                 self._wait(lambda: not self._open, _RECOVERY_TIMEOUT_S, failed)
 
     def _await_moment(self, number: int, planned_s: float) -> str:
         """Wait until it is time for a fault; return the name of the moment."""
         match self.options.at:
-            case Moment.RANDOM:
+            case FaultTiming.RANDOM:
                 self._wait_until(planned_s)
-                return str(Moment.RANDOM)
-            case Moment.RESTART:
+                return str(FaultTiming.RANDOM)
+            case FaultTiming.RESTART:
                 if self._last is not None:
-                    failed = "the pipeline did not start again"
+                    failed = f"{NOT_STARTED} again"
                     self._wait(partial(self._runs_again, self._last.starts), _RECOVERY_TIMEOUT_S, failed)
                     self.pause(self._draw.uniform(0, AFTER_RESTART_S))
                 else:
                     self._wait_until(planned_s)
-                return str(Moment.RESTART)
-            case Moment.BOUNDARY:
+                return str(FaultTiming.RESTART)
+            case FaultTiming.BOUNDARY:
                 phase = PHASES[(number - 1) % len(PHASES)]
                 watch = BoundaryWatch(self._checkpoint, phase, self._interval_s, self._draw)
                 limit_s = 3 * self._interval_s + _RECOVERY_TIMEOUT_S
@@ -207,7 +207,7 @@ class Course:
             f"fault {number} of {self.options.kills}: {_KILLED[fault]} after {self._load_s:.1f} s ({moment})"
         )
         self.pipeline.tolerates_failures = True
-        inject(fault, Place(self.pipeline, self.broker, self.disk, self.options.outage_s, self.pause))
+        inject(fault, FaultTargets(self.pipeline, self.broker, self.disk, self.options.outage_s, self.pause))
         self.pipeline.tolerates_failures = False
         if fault in ENDS_PIPELINE:
             failed = "the killed pipeline did not end"
@@ -272,7 +272,7 @@ class Course:
             self._tick()
 
     def _tick(self) -> None:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
         self.pipeline.watch()
         self.receiver.require_countable()
         if self._load is not None:

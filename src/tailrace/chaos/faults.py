@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import psutil
 
-from tailrace.chaos.options import Fault
+from tailrace.chaos.options import START_CLUSTER, Fault
 from tailrace.chaos.small_disk import SmallDisk
 from tailrace.chaos.supervised_pipeline import SupervisedPipeline
 from tailrace.errors import MeasurementFailed, OptionRefused
 from tailrace.kafka.restartable_broker import RestartableBroker
 
 _FIND_TIMEOUT_S = 20.0
-_LOOK_EVERY_S = 0.02
+_POLL_EVERY_S = 0.02
 
 Find = Callable[[], list[psutil.Process]]
 
 
 @dataclass(frozen=True)
-class Place:
+class FaultTargets:
     """What faults act on.
 
     Attributes:
@@ -41,90 +41,90 @@ class Place:
         """Return the processes to kill, as soon as there are any; none after a while."""
         deadline = time.monotonic() + _FIND_TIMEOUT_S
         while not (processes := find()) and time.monotonic() < deadline:
-            self.pause(_LOOK_EVERY_S)
+            self.pause(_POLL_EVERY_S)
         return processes
 
 
-def inject(fault: Fault, place: Place) -> None:
+def inject(fault: Fault, targets: FaultTargets) -> None:
     """Inject a fault; return when it is over. The pipeline has not recovered then.
 
     Raises:
         OptionRefused: The pipeline has nothing that this fault could act on.
     """
-    _FAULTS[fault](place)
+    _FAULTS[fault](targets)
 
 
-def _kill_jvm(place: Place) -> None:
-    _kill(place.wait_for(lambda: _existing(place.pipeline.jvm())), place, "Spark's JVM")
+def _kill_jvm(targets: FaultTargets) -> None:
+    _kill(targets.wait_for(lambda: _existing(targets.pipeline.jvm())), targets, "Spark's JVM")
 
 
-def _kill_driver(place: Place) -> None:
-    _kill(place.wait_for(lambda: _existing(place.pipeline.driver())), place, "the Python driver")
+def _kill_driver(targets: FaultTargets) -> None:
+    _kill(targets.wait_for(lambda: _existing(targets.pipeline.driver())), targets, "the Python driver")
 
 
-def _kill_both(place: Place) -> None:
-    jvm = place.wait_for(lambda: _existing(place.pipeline.jvm()))
-    _kill([*_existing(place.pipeline.driver()), *jvm], place, "Spark's JVM")
+def _kill_both(targets: FaultTargets) -> None:
+    jvm = targets.wait_for(lambda: _existing(targets.pipeline.jvm()))
+    _kill([*_existing(targets.pipeline.driver()), *jvm], targets, "Spark's JVM")
 
 
-def _kill_workers(place: Place) -> None:
-    workers = place.wait_for(place.pipeline.workers)
+def _kill_workers(targets: FaultTargets) -> None:
+    workers = targets.wait_for(targets.pipeline.workers)
     if not workers:
         raise OptionRefused(
             "--fault workers: the pipeline has no Python worker",
             why="it calls no Python function",
             fix="use another fault, or another pipeline",
         )
-    _kill(workers, place, "a Python worker")
+    _kill(workers, targets, "a Python worker")
 
 
-def _kill_executor(place: Place) -> None:
-    executors = place.wait_for(place.pipeline.executors)
+def _kill_executor(targets: FaultTargets) -> None:
+    executors = targets.wait_for(targets.pipeline.executors)
     if not executors:
         raise OptionRefused(
             "--fault executor: no executor of the pipeline runs on this machine",
-            fix="use a development cluster: tailrace cluster start",
+            fix=START_CLUSTER,
         )
-    _kill(executors[:1], place, "an executor")
+    _kill(executors[:1], targets, "an executor")
 
 
-def _kill_broker(place: Place) -> None:
-    place.broker.kill()
-    place.broker.restart()
+def _kill_broker(targets: FaultTargets) -> None:
+    targets.broker.kill()
+    targets.broker.restart()
 
 
-def _freeze_broker(place: Place) -> None:
-    place.broker.freeze()
+def _freeze_broker(targets: FaultTargets) -> None:
+    targets.broker.freeze()
     try:
-        place.pause(place.outage_s)
+        targets.pause(targets.outage_s)
     finally:
-        place.broker.thaw()
+        targets.broker.thaw()
 
 
-def _fill_disk(place: Place) -> None:
-    if place.disk is None:
+def _fill_disk(targets: FaultTargets) -> None:
+    if targets.disk is None:
         raise AssertionError("a run with this fault has a small disk")
-    place.disk.fill()
+    targets.disk.fill()
     try:
-        place.pause(place.outage_s)
+        targets.pause(targets.outage_s)
     finally:
-        place.disk.empty()
+        targets.disk.empty()
 
 
 def _existing(process: psutil.Process | None) -> list[psutil.Process]:
     return [process] if process is not None else []
 
 
-def _kill(processes: list[psutil.Process], place: Place, what: str) -> None:
+def _kill(processes: list[psutil.Process], targets: FaultTargets, what: str) -> None:
     if not processes:
         raise MeasurementFailed(f"{what} was not found", why="the pipeline may have ended", fix="run it again")
-    place.pipeline.note_processes()
+    targets.pipeline.note_processes()
     for each in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
 
 
-_FAULTS: Mapping[Fault, Callable[[Place], None]] = {
+_FAULTS: Mapping[Fault, Callable[[FaultTargets], None]] = {
     Fault.JVM: _kill_jvm,
     Fault.DRIVER: _kill_driver,
     Fault.BOTH: _kill_both,

@@ -10,6 +10,8 @@ from tailrace.errors import OptionRefused
 from tailrace.prepare.options import RunOptions
 from tailrace.spark_jvm import is_on_this_machine
 
+START_CLUSTER = "use a development cluster: tailrace cluster start"
+
 
 class Fault(StrEnum):
     """What a chaos run does to a pipeline."""
@@ -28,11 +30,11 @@ ENDS_PIPELINE = frozenset({Fault.JVM, Fault.DRIVER, Fault.BOTH})
 """The faults after which the pipeline is always started again."""
 
 
-class Moment(StrEnum):
+class FaultTiming(StrEnum):
     """When faults happen."""
 
     RANDOM = "random"
-    """At random moments, each after the recovery from the one before."""
+    """At random moments, after the previous recovery."""
     RESTART = "restart"
     """Within two seconds after the pipeline runs again."""
     BOUNDARY = "boundary"
@@ -60,7 +62,7 @@ class ChaosOptions:
 
     kills: int = 5
     faults: tuple[Fault, ...] = (Fault.JVM,)
-    at: Moment = Moment.RANDOM
+    at: FaultTiming = FaultTiming.RANDOM
     rate: float = 1000.0
     seconds: float = 60.0
     outage_s: float = 10.0
@@ -73,12 +75,12 @@ class ChaosOptions:
 
     def __post_init__(self) -> None:
         RunOptions(self.mode, checkpoint_every=self.checkpoint_every, conf=self.conf)  # type: ignore[arg-type]
-        self._require_moments()
+        self._require_restarts()
         if self.master is not None and not is_on_this_machine({"spark.master": self.master}):
             raise OptionRefused(
                 f"a chaos run cannot use the cluster at {self.master}",
                 why="its Kafka broker accepts connections from this machine only",
-                fix="use a development cluster: tailrace cluster start",
+                fix=START_CLUSTER,
             )
         if Fault.EXECUTOR in self.faults and not (self.master or "").startswith("spark://"):
             raise OptionRefused(
@@ -87,9 +89,9 @@ class ChaosOptions:
                 fix="tailrace cluster start, then --master spark://HOST:PORT",
             )
 
-    def _require_moments(self) -> None:
+    def _require_restarts(self) -> None:
         staying = [each for each in self.faults if each not in ENDS_PIPELINE]
-        if self.at is Moment.RESTART and staying:
+        if self.at is FaultTiming.RESTART and staying:
             raise OptionRefused(
                 f"--at restart cannot be used with --fault {staying[0]}",
                 why="the pipeline runs on after that fault, so there is no restart",
@@ -121,13 +123,13 @@ def faults_named(text: str) -> tuple[Fault, ...]:
     return faults
 
 
-def moment_named(text: str) -> Moment:
-    """Return the moment that ``--at`` names.
+def timing_named(text: str) -> FaultTiming:
+    """Return the timing that ``--at`` names.
 
     Raises:
-        OptionRefused: There is no such moment.
+        OptionRefused: There is no such timing.
     """
     try:
-        return Moment(text)
+        return FaultTiming(text)
     except ValueError:
-        raise OptionRefused(f"invalid --at {text!r}", fix=f"use one of: {', '.join(Moment)}") from None
+        raise OptionRefused(f"invalid --at {text!r}", fix=f"use one of: {', '.join(FaultTiming)}") from None

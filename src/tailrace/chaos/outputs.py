@@ -9,9 +9,9 @@ import numpy as np
 from confluent_kafka import Consumer, Message, TopicPartition
 from numpy.typing import NDArray
 
-from tailrace.errors import MeasurementFailed
 from tailrace.frames.names import Header
 from tailrace.kafka.topics import ClientConfig
+from tailrace.measure.audit import unread_end
 from tailrace.measure.traffic.probe import origin_number
 from tailrace.pipeline import HEADER_PREFIX
 
@@ -74,10 +74,7 @@ def read_outputs(client: ClientConfig, topic: str, begin: Mapping[int, int], end
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _TIMEOUT_S:
-                raise MeasurementFailed(
-                    f"topic {topic} could not be read to its end",
-                    why=f"the broker sent no records for {_TIMEOUT_S:g} s",
-                )
+                raise unread_end(topic, _TIMEOUT_S)
             for message in messages:
                 _take(message, left, columns)
     finally:

@@ -21,6 +21,7 @@ from tailrace.chaos.screen import ChaosScreen
 from tailrace.chaos.small_disk import SmallDisk
 from tailrace.chaos.supervised_pipeline import SupervisedPipeline
 from tailrace.errors import OptionRefused
+from tailrace.kafka.broker import STARTING_TEMPORARY
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import ClientConfig, create_topic, log_ends, partition_counts
@@ -50,7 +51,7 @@ def run_chaos(spec: str, records: Records, options: ChaosOptions, screen: ChaosS
     with _locked(folder):
         journal = _open_journal(folder, options.fingerprint(spec, str(records)), screen)
         with ExitStack() as stack:
-            screen.say("Starting a temporary Kafka broker ...")
+            screen.say(STARTING_TEMPORARY)
             broker = stack.enter_context(RestartableBroker(folder / "broker", screen.say))
             client = plain_client(broker.bootstrap_servers)
             _create_topics(client, pipeline, source, outputs, options.partitions)

@@ -22,7 +22,7 @@ _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 """Flags of ``unshare`` and ``setns``."""
 _PRIVATE, _REMOUNT = 0x4000 | 0x40000, 0x20
 """Flags of ``mount``: recursive and private; change an existing mount."""
-_LOOK_EVERY_S = 0.05
+_POLL_EVERY_S = 0.05
 _TIMEOUT_S = 10.0
 
 
@@ -119,7 +119,7 @@ def _keep(folder: str) -> None:
     print("ready", flush=True)  # noqa: T201
     is_full = False
     while True:
-        readable, _, _ = select.select([0], [], [], _LOOK_EVERY_S if is_full else None)
+        readable, _, _ = select.select([0], [], [], _POLL_EVERY_S if is_full else None)
         if readable:
             order = os.read(0, 64).decode().strip()
             if not order:

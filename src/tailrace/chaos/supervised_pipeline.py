@@ -18,10 +18,11 @@ from tailrace.toolchain.guarded_process import GuardedProcess
 
 _GRACE_S = 20.0
 _PAUSE_S = 1.0
-"""Between two starts, if the first one ended before the pipeline ran."""
+"""Delay before a restart if the last start failed."""
 _MOST_FAILED_STARTS = 5
 """How many starts in a row may fail, unless a fault lasts."""
 _SHOWN_LINES = 30
+NOT_STARTED = "the pipeline did not start"
 _DAEMON, _EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
 
 
@@ -194,7 +195,7 @@ class SupervisedPipeline:
 
     def _require_hope(self) -> None:
         if self._failed_starts and self._current.number == 1:
-            raise self.failure("the pipeline did not start")
+            raise self.failure(NOT_STARTED)
         if self._failed_starts >= _MOST_FAILED_STARTS:
             raise self.failure(f"the pipeline ended {self._failed_starts} times during its start")
 

@@ -131,8 +131,8 @@ def _require_after(context: typer.Context, *names: str) -> None:
     for name in names:
         if _is_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            fix = "leave it out: a study has no profile" if name == "profile" else f"put {option} after it"
-            raise OptionRefused(f"{option} is in front of the study or pipeline", fix=fix)
+            fix = "omit it: a study has no profile" if name == "profile" else f"put {option} after the name"
+            raise OptionRefused(f"{option} must come after the study's or pipeline's name", fix=fix)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -335,7 +335,7 @@ def study(
     chosen = study_named(name)
     if context.obj:
         option = f"--{next(iter(context.obj)).replace('_', '-')}"
-        raise OptionRefused(f"{option} is in front of the study", fix=f"put {option} after {name}")
+        raise OptionRefused(f"{option} must come after the study's name", fix=f"put {option} after {name}")
     folder = out or _new_folder(name)
     arguments = [*chosen.arguments, "--out", str(folder), *context.args]
     group: Any = context.parent and context.parent.command
@@ -356,7 +356,7 @@ def lineage(
     """Measure what lineage costs: the demo's pipeline with and without it."""
     from tailrace.demo.feature_costs import LineageOptions, measure_lineage
 
-    _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say), "lineage", out)
+    _write_json(measure_lineage(LineageOptions(rounds, seconds, warmup, rate), say).as_json(), "lineage", out)
 
 
 @app.command("static-table", hidden=True)
@@ -371,7 +371,7 @@ def static_table(
     from tailrace.demo.feature_costs import measure_static_tables
 
     sizes = _whole_numbers(rows, "--rows", least=0)
-    _write_json(measure_static_tables(sizes, checkpoints, say), "static-table", out)
+    _write_json(measure_static_tables(sizes, checkpoints, say).as_json(), "static-table", out)
 
 
 def _write_json(data: dict[str, Any], name: str, out: Path | None) -> None:

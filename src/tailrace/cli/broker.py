@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, print_json, say
+from tailrace.cli.arguments import BootstrapServers
+from tailrace.cli.output import Json, Verbose, console, owner_note, print_json, say
 from tailrace.errors import OptionRefused, counted
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def status(*, json: Json = False, verbose: Verbose = False) -> None:
     if not rows:
         say("no broker is running; start one: tailrace broker start")
     for row in rows:
-        owner = "" if row["owner"] == "hand" else "  (ends with the program that started it)"
-        say(f"{row['name']:<16} {row['bootstrap_servers']:<21} {counted(len(row['topics']), 'topic')}{owner}")
+        count = counted(len(row["topics"]), "topic")
+        say(f"{row['name']:<16} {row['bootstrap_servers']:<21} {count}{owner_note(row['owner'])}")
         for topic, partitions in row["topics"].items():
             say(f"  {topic:<32} {partitions} partition{'s' if partitions != 1 else ''}")
 

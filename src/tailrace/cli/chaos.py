@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli.arguments import GENERATOR, PARTITIONS, PIPELINE_FILE
-from tailrace.cli.options import settings_of
+from tailrace.cli.arguments import CHECKPOINT_EVERY, GENERATOR, PARTITIONS, PIPELINE_FILE
+from tailrace.cli.options import settings_of, shared_option
 from tailrace.cli.output import Json, Verbose, console, print_json, say
 from tailrace.prepare.options import ModeName
 
@@ -31,27 +31,23 @@ def chaos(
     rate: Annotated[float, typer.Option(help="Records per second.", min=1)] = 1000,
     seconds: Annotated[float, typer.Option(help="How long the load lasts at least.", min=1)] = 60,
     outage: Annotated[float, typer.Option(help="Seconds that a broker is frozen or a disk full.", min=0.1)] = 10,
-    mode: Annotated[ModeName, typer.Option(help="The mode of the pipeline.")] = "realtime",
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="The Spark master of a cluster on this machine.")
-    ] = None,
-    checkpoint_every: Annotated[
-        str, typer.Option(metavar="DURATION", help="Real time: how often progress is saved, 5s at least.")
-    ] = "10s",
+    mode: Annotated[ModeName, shared_option("mode")] = "realtime",
+    master: Annotated[str | None, shared_option("master")] = None,
+    checkpoint_every: Annotated[str, CHECKPOINT_EVERY] = "10s",
     partitions: Annotated[int, PARTITIONS] = 2,
     topics: Annotated[
         str, typer.Option(metavar="NAME[,NAME]", help="The output topics, if a column names the topic of each row.")
     ] = "",
-    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark settings.")] = None,
+    conf: Annotated[list[str] | None, shared_option("conf")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The folder for result and logs; the same command continues a run there."),
+        typer.Option(metavar="DIR", help="The folder for result and logs; rerun the same command to continue."),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline under load, inject faults, and count what was lost and repeated."""
-    from tailrace.chaos.options import ChaosOptions, faults_named, moment_named
+    from tailrace.chaos.options import ChaosOptions, faults_named, timing_named
     from tailrace.chaos.run import run_chaos
     from tailrace.chaos.screen import ChaosScreen
     from tailrace.measure.studies import generator as records_of
@@ -59,7 +55,7 @@ def chaos(
     options = ChaosOptions(
         kills=kills,
         faults=faults_named(fault),
-        at=moment_named(at),
+        at=timing_named(at),
         rate=rate,
         seconds=seconds,
         outage_s=outage,
@@ -68,7 +64,7 @@ def chaos(
         mode=mode,
         master=master,
         checkpoint_every=checkpoint_every,
-        conf=settings_of(conf or [], None),
+        conf=settings_of(conf or []),
     )
     folder = out or Path("tailrace-chaos") / f"{Path(file).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     with ChaosScreen(console()) as screen:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli.output import Json, Verbose, console, print_json, say
+from tailrace.cli.output import Json, Verbose, console, owner_note, print_json, say
 
 if TYPE_CHECKING:
     from tailrace.cluster.cluster import ClusterRecord
@@ -70,8 +70,7 @@ def status(*, json: Json = False, verbose: Verbose = False) -> None:
     if not rows:
         say("no cluster is running; start one: tailrace cluster start")
     for record, row in zip(records, rows, strict=True):
-        owner = "" if record.owner == "hand" else "  (ends with the program that started it)"
-        say(f"{record.name:<16} {record.master_url:<24} {in_words(record.size)}{owner}")
+        say(f"{record.name:<16} {record.master_url:<24} {in_words(record.size)}{owner_note(record.owner)}")
         for daemon in row["daemons"]:
             say(f"  {daemon['role']:<14} " + (f"process {daemon['pid']}" if daemon["pid"] else "does not run"))
         for application in row["applications"]:

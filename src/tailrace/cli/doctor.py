@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.output import BootstrapServers, Json, Verbose, console, jar_progress, print_json, say
+from tailrace.cli.arguments import BootstrapServers
+from tailrace.cli.output import Json, Verbose, console, jar_progress, print_json, say
 
 
 def doctor(

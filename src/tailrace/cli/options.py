@@ -4,22 +4,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import typer
 
 from tailrace.errors import OptionRefused
 from tailrace.prepare.options import ModeName, RunOptions, option_fields
-from tailrace.tuning import SHUFFLE_PARTITIONS
-
-_SHUFFLE_PARTITIONS = inspect.Parameter(
-    "shuffle_partitions",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        int | None, typer.Option(min=1, help="Tasks after each shuffle. Default: as many as read the sources.")
-    ],
-)
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -30,21 +20,26 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
-        settings = settings_of(given.pop("conf") or [], given.pop("shuffle_partitions"))
+        settings = settings_of(given.pop("conf") or [])
         chosen = {name: given.pop(name) for name in names if name != "conf"}
         command(**given, options=RunOptions(**chosen, conf=settings))
 
     file, *flags = parameters.values()
-    options = [*map(_parameter, option_fields()), _SHUFFLE_PARTITIONS]
-    signature = inspect.Signature([file, *options, *flags])
+    signature = inspect.Signature([file, *map(_parameter, option_fields()), *flags])
     with_options.__signature__ = signature  # type: ignore[attr-defined]
     with_options.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
     return with_options
 
 
-def settings_of(pairs: list[str], shuffle_partitions: int | None) -> dict[str, str]:
-    """Return the Spark settings that ``--conf`` and ``--shuffle-partitions`` name."""
-    settings = {} if shuffle_partitions is None else {SHUFFLE_PARTITIONS: str(shuffle_partitions)}
+def shared_option(name: str) -> Any:
+    """Return an option of :class:`RunOptions` for another command, with the same flag, help and metavar."""
+    field = next(each for each in option_fields() if each.name == name)
+    return typer.Option(_flag(name), help=field.metadata["help"], metavar=field.metadata["metavar"])
+
+
+def settings_of(pairs: list[str]) -> dict[str, str]:
+    """Return the Spark settings that ``--conf`` names."""
+    settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
@@ -55,17 +50,20 @@ def settings_of(pairs: list[str], shuffle_partitions: int | None) -> dict[str, s
 
 def _parameter(field: Field[Any]) -> inspect.Parameter:
     """Return an option of a command for a field."""
-    flag = "--" + field.name.replace("_", "-")
     default = None if field.default is MISSING else field.default
     option = typer.Option(
         default,
-        flag,
+        _flag(field.name),
         help=field.metadata["help"],
         metavar=field.metadata["metavar"],
         show_default=default not in (None, False),
     )
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(field.name, kind, default=option, annotation=_command_type(field.name))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _command_type(name: str) -> Any:
@@ -77,4 +75,6 @@ def _command_type(name: str) -> Any:
     if name == "tasks":
         return str | None
     hint = get_type_hints(RunOptions)[name]
-    return str | None if type(None) in get_args(hint) else hint  # a path is text on a command line
+    if type(None) not in get_args(hint) or int in get_args(hint):
+        return hint
+    return str | None  # a path is text on a command line

@@ -33,6 +33,11 @@ def print_json(data: Any) -> None:
     sys.stdout.flush()
 
 
+def owner_note(owner: str) -> str:
+    """Return a note for a list of brokers or clusters; empty for one that was started by hand."""
+    return "" if owner == "hand" else "  (ends with the program that started it)"
+
+
 def print_error(error: TailraceError) -> None:
     """Print what happened, why and the fix; print details only with ``--verbose``."""
     out = console()
@@ -100,11 +105,3 @@ Verbose = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-BootstrapServers = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="The Kafka brokers. Otherwise TAILRACE_BOOTSTRAP_SERVERS, otherwise the running development broker.",
-    ),
-]

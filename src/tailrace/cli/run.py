@@ -91,10 +91,10 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
 
 def _repeated(summary: "RunSummary") -> str:
     """Say what the next start processes again."""
-    from tailrace.running.ending import TASK_FAILED
+    from tailrace.running.ending import RepeatReason
 
-    if summary.repeats == TASK_FAILED:
-        # The count is 0 if nobody knows how far the failed attempt had read: its executor was lost.
+    if summary.repeats is RepeatReason.TASK_FAILED:
+        # The count is 0 if it is unknown how far the failed attempt had read: its executor was lost.
         some = f"{summary.uncommitted_rows:,}" if summary.uncommitted_rows else "some"
         return f"the next start may repeat {some} of its records"
     if summary.mode == Mode.MICROBATCH:

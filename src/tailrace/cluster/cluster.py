@@ -29,7 +29,7 @@ from tailrace.toolchain.filelock import LockTimeoutError, exclusive
 from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.jars import Announce
 from tailrace.toolchain.java import Java
-from tailrace.toolchain.process_folder import printed_reason, send_signal
+from tailrace.toolchain.process_folder import printed_reason, require_name, send_signal
 
 DEFAULT_NAME = "default"
 START_TIMEOUT_S = 90.0
@@ -39,7 +39,6 @@ _GRACE_S = 5.0
 _EXECUTORS_END_S = 3.0
 """How long executors may take to notice that their worker has ended."""
 _LEAST_MEMORY_MB = 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Spawn = Callable[[Daemon, list[str], Java], "_Started"]
 
@@ -271,9 +270,7 @@ def _clusters_folder() -> Path:
 
 
 def _folder(name: str) -> Path:
-    if not _NAME.fullmatch(name):
-        raise OptionRefused(f"invalid cluster name {name!r}", fix="use letters, digits, dots, dashes and underscores")
-    return _clusters_folder() / name
+    return _clusters_folder() / require_name("cluster", name)
 
 
 @contextlib.contextmanager

@@ -43,6 +43,7 @@ CATALOGUE: tuple[Condition, ...] = (
     spark.REALTIME_REFUSED,
     # A dead letter that is too large names the same exception.
     records.REFUSED_BY_PRODUCER,
+    records.REFUSED_BY_BUFFER,
     records.REFUSED_BY_BROKER,
     spark.UNKNOWN,
 )

@@ -4,7 +4,23 @@ import re
 from collections.abc import Mapping
 
 from tailrace.conditions.condition import Condition
-from tailrace.errors import CheckpointFormatOld, CheckpointOutgrown, CheckpointUnwritable, counted
+from tailrace.errors import (
+    CheckpointForeign,
+    CheckpointFormatOld,
+    CheckpointOutgrown,
+    CheckpointUnwritable,
+    counted,
+)
+
+WITH_FRESH_CHECKPOINT = "with a fresh checkpoint: --checkpoint DIR"
+"""The end of a fix that the old checkpoint rules out."""
+CHECKPOINT_FOREIGN = Condition(
+    error=CheckpointForeign,
+    what="the checkpoint {location} belongs to {owner}",
+    why="continuing from its offsets would skip or repeat records of {query!r}",
+    fix="give this query its own: --checkpoint DIR; or delete the folder if its progress is not needed",
+)
+"""Found before a start; Spark does not report it."""
 
 CHECKPOINT_FORMAT_OLD = Condition(
     error=CheckpointFormatOld,

@@ -9,7 +9,7 @@ from tailrace.errors import TailraceError
 
 
 def translate_failure(name: str, text: str, sink_topic: str = "", *, runs_in_microbatch: bool = False) -> TailraceError:
-    """Return the error for a query that Spark ended.
+    """Return the error for a query that Spark ended; its code is that of the finding that a check would report.
 
     Args:
         name: The query's name.
@@ -19,12 +19,14 @@ def translate_failure(name: str, text: str, sink_topic: str = "", *, runs_in_mic
     """
     condition, match = find_condition(text)
     message = condition.message(**{**values_of(name, match, sink_topic), **condition.matched_values(match)})
-    return condition.error(
+    error = condition.error(
         message.what if condition.names_query else f"query {name!r}: {message.what}",
         why=message.why,
         fix=or_microbatch(message.fix) if condition.only_realtime and runs_in_microbatch else message.fix,
         detail=text,
     )
+    error.code = condition.code
+    return error
 
 
 def values_of(name: str, match: re.Match[str], sink_topic: str = "") -> dict[str, str]:

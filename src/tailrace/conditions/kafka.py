@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tailrace.conditions.condition import Condition
 from tailrace.conditions.text import line_of
 from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotAuthorized, TlsFailed
-from tailrace.kafka.cause import Cause
+from tailrace.kafka.cause import Cause, refusal
 
 _JAVA_CLASSES = re.compile(r"^(?:Caused by: )?(?:(?:[\w$]+\.)+[\w$]+(?:Exception|Error)[\w$]*: ?)+")
 
@@ -19,7 +19,8 @@ def _reply(match: re.Match[str]) -> Mapping[str, str]:
     return {"reply": _JAVA_CLASSES.sub("", line).strip() or line.strip()}
 
 
-def _refusal(error: type[KafkaError], pattern: str, what: str, fix: str) -> Condition:
+def _refusal(error: type[KafkaError], pattern: str, fix: str) -> Condition:
+    what = refusal(error, "the Kafka broker", "Spark's Kafka client")
     return Condition(error=error, pattern=pattern, what=what, why="{reply}", fix=fix, details=_reply)
 
 
@@ -27,20 +28,17 @@ BROKER_REFUSALS: dict[type[KafkaError], Condition] = {
     AuthenticationFailed: _refusal(
         AuthenticationFailed,
         r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException",
-        "the Kafka broker does not accept the login of Spark's Kafka client",
         "correct kafka.sasl.jaas.config in options= of the source and the sink, and start again: no record is lost",
     ),
     TlsFailed: _refusal(
         TlsFailed,
         r"SslAuthenticationException|SSLHandshakeException|SSL (?:key|trust)store",
-        "the Kafka broker and Spark's Kafka client cannot agree on TLS",
         "set kafka.ssl.truststore.type and .location in options= of the source and the sink so that Spark trusts the "
         "broker's certificate",
     ),
     NotAuthorized: _refusal(
         NotAuthorized,
         r"(?:Topic|Group|Cluster|TransactionalId)AuthorizationException",
-        "the Kafka broker does not authorize Spark's Kafka client",
         "grant READ on the sources and WRITE on the sink, and start again: no record is lost",
     ),
 }

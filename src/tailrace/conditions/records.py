@@ -19,11 +19,11 @@ RECORD_MALFORMED = Condition(
 
 def _sizes(match: re.Match[str]) -> Mapping[str, object]:
     groups = match.groupdict()
-    record, topic = groups.get("record"), groups.get("topic")
+    record, topic, limit = groups.get("record"), groups.get("topic"), groups.get("limit")
     return {
         "result": f"the result of record {record}" if record else "a result",
         "size": int(groups["size"]),
-        "limit": int(groups["limit"]),
+        **({"limit": int(limit)} if limit else {}),
         **({"sink": f"topic {topic!r}"} if topic else {}),
     }
 
@@ -32,29 +32,37 @@ _MEASURED = (
     r"(?:the result of record (?P<record>\S+)|a result) for topic (?P<topic>\S+) has (?P<size>\d+) bytes, more than "
 )
 _ALTER_TOPIC = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes={size}"
+
+
+def _smaller_or(way: str) -> str:
+    return f"make the result smaller, or {way}: {_ALTER_TOPIC}"
+
+
 TOO_LARGE_FOR_PRODUCER = Condition(
     error=RecordTooLarge,
     pattern=_MEASURED + r"max\.request\.size=(?P<limit>\d+)",
     what="{result} is too large for {sink}",
     why="it has {size:,} bytes, and the producer's max.request.size is {limit:,}",
-    fix=(
-        "make the result smaller, or set KafkaSink(options={{'kafka.max.request.size': '{size}'}}) and raise the "
-        "topic's limit: " + _ALTER_TOPIC
-    ),
+    fix=_smaller_or("set KafkaSink(options={{'kafka.max.request.size': '{size}'}}) and raise the topic's limit"),
     details=_sizes,
 )
 TOO_LARGE_FOR_TOPIC = replace(
     TOO_LARGE_FOR_PRODUCER,
     pattern=_MEASURED + r"max\.message\.bytes=(?P<limit>\d+)",
     why="it has {size:,} bytes, and the topic's max.message.bytes is {limit:,}",
-    fix="make the result smaller, or raise the topic's limit: " + _ALTER_TOPIC,
+    fix=_smaller_or("raise the topic's limit"),
 )
+_REFUSED = r"(?s)RecordTooLargeException.*?The message is (?P<size>\d+) bytes when serialized which is larger than "
 REFUSED_BY_PRODUCER = replace(
     TOO_LARGE_FOR_PRODUCER,
-    pattern=(
-        r"(?s)RecordTooLargeException.*?The message is (?P<size>\d+) bytes when serialized which is larger than "
-        r"(?P<limit>\d+)"
-    ),
+    pattern=_REFUSED + r"(?P<limit>\d+)",
+    fix=_smaller_or("set the sink's option kafka.max.request.size to {size} and raise the topic's limit"),
+)
+REFUSED_BY_BUFFER = replace(
+    REFUSED_BY_PRODUCER,
+    pattern=_REFUSED + "the total memory buffer",
+    why="it has {size:,} bytes, more than the producer's buffer.memory",
+    fix="make the result smaller, or set the sink's option kafka.buffer.memory to more than {size}",
 )
 REFUSED_BY_BROKER = replace(
     TOO_LARGE_FOR_TOPIC,

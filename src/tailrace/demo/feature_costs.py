@@ -12,8 +12,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.demo.fraud import pipeline as fraud
@@ -49,8 +49,71 @@ class LineageOptions:
     rate: float = 2000
 
 
-def measure_lineage(options: LineageOptions, announce: Announce) -> dict[str, Any]:
-    """Run both lanes several times; return every run and the difference of the medians."""
+@dataclass(frozen=True)
+class StudyMachine:
+    """The machine of a study."""
+
+    cpu_count: int | None = field(default_factory=os.cpu_count)
+    system: str = field(default_factory=platform.platform)
+    python: str = field(default_factory=platform.python_version)
+
+
+@dataclass(frozen=True)
+class LineageCost:
+    """What lineage costs.
+
+    Attributes:
+        options: The options of the study.
+        lanes: Every run with lineage (``on``) and without it (``off``).
+        machine: Where it was measured.
+    """
+
+    options: LineageOptions
+    lanes: Mapping[str, Sequence["LaneResult"]]
+    machine: StudyMachine = field(default_factory=StudyMachine)
+
+    def median_p50_ms(self, lane: str) -> float:
+        """Return the median of a lane's runs."""
+        return statistics.median(each.p50_ms for each in self.lanes[lane] if each.p50_ms is not None)
+
+    @property
+    def p50_difference_ms(self) -> float:
+        """How much more the median record takes with lineage."""
+        return self.median_p50_ms("on") - self.median_p50_ms("off")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of ``lineage.json``."""
+        return {
+            "settings": asdict(self.options) | {"partitions": PARTITIONS},
+            "machine": asdict(self.machine),
+            "lanes": {lane: [each.as_json() for each in results] for lane, results in self.lanes.items()},
+            "p50_difference_ms": round(self.p50_difference_ms, 3),
+        }
+
+
+@dataclass(frozen=True)
+class TableCost:
+    """How much longer than the interval the batches took with a table of one size, in milliseconds."""
+
+    median_ms: float
+    each_ms: list[float]
+
+
+@dataclass(frozen=True)
+class StaticTableCosts:
+    """What static tables cost at each checkpoint, by their number of rows; 0 is the pipeline without a join."""
+
+    rows: Mapping[int, TableCost]
+    machine: StudyMachine = field(default_factory=StudyMachine)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of ``static-table.json``."""
+        rows = {str(size): asdict(cost) for size, cost in self.rows.items()}
+        return {"interval_s": INTERVAL_S, "machine": asdict(self.machine), "rows": rows}
+
+
+def measure_lineage(options: LineageOptions, announce: Announce) -> LineageCost:
+    """Run both lanes several times."""
     rounds: dict[str, list[LaneResult]] = {"on": [], "off": []}
     with temporary_broker(announce) as broker:
         client = plain_client(broker.bootstrap_servers)
@@ -69,27 +132,17 @@ def measure_lineage(options: LineageOptions, announce: Announce) -> dict[str, An
                 if number > 0:
                     rounds[lane].append(result)
         end_session()
-    medians = {
-        lane: statistics.median(each.p50_ms for each in results if each.p50_ms is not None)
-        for lane, results in rounds.items()
-    }
-    difference = medians["on"] - medians["off"]
+    cost = LineageCost(options, rounds)
     announce(
-        f"median p50: with lineage {medians['on']:.2f} ms, without {medians['off']:.2f} ms, "
-        f"difference {difference:+.2f} ms"
+        f"median p50: with lineage {cost.median_p50_ms('on'):.2f} ms, without {cost.median_p50_ms('off'):.2f} ms, "
+        f"difference {cost.p50_difference_ms:+.2f} ms"
     )
-    settings = {name: getattr(options, name) for name in ("rounds", "seconds", "warmup", "rate")}
-    return {
-        "settings": settings | {"partitions": PARTITIONS},
-        "machine": _machine(),
-        "lanes": {lane: [each.as_json() for each in results] for lane, results in rounds.items()},
-        "p50_difference_ms": round(difference, 3),
-    }
+    return cost
 
 
-def measure_static_tables(sizes: Sequence[int], checkpoints: int, announce: Announce) -> dict[str, Any]:
+def measure_static_tables(sizes: Sequence[int], checkpoints: int, announce: Announce) -> StaticTableCosts:
     """Measure a join with a table of each size; a size of 0 is the pipeline without a join."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[int, TableCost] = {}
     with temporary_broker(announce) as broker:
         client = plain_client(broker.bootstrap_servers)
         for topic in ("payments", "out"):
@@ -104,11 +157,11 @@ def measure_static_tables(sizes: Sequence[int], checkpoints: int, announce: Anno
                 checkpoint_every=f"{INTERVAL_S}s",
             )
             over_ms = _over_the_interval_ms(_pipeline(size, table), options, checkpoints)
-            rows[str(size)] = {"median_ms": statistics.median(over_ms), "each_ms": over_ms}
+            rows[size] = TableCost(statistics.median(over_ms), over_ms)
             name = f"{size:,} rows" if size else "no join"
-            announce(f"{name:>16}: {statistics.median(over_ms):>6.0f} ms beyond the interval, at each checkpoint")
+            announce(f"{name:>16}: {rows[size].median_ms:>6.0f} ms beyond the interval, at each checkpoint")
         end_session()
-    return {"interval_s": INTERVAL_S, "machine": _machine(), "rows": rows}
+    return StaticTableCosts(rows)
 
 
 def _pipeline(size: int, table: str) -> Pipeline:
@@ -135,7 +188,3 @@ def _over_the_interval_ms(pipeline: Pipeline, options: RunOptions, checkpoints: 
             time.sleep(0.5)
         progress = [dict(each) for each in running.query.recentProgress]
     return [each["durationMs"]["triggerExecution"] - INTERVAL_S * 1000 for each in progress[SKIPPED:]]
-
-
-def _machine() -> dict[str, Any]:
-    return {"cpu_count": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}

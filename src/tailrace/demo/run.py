@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.errors import MeasurementFailed, counted
-from tailrace.kafka.broker import temporary_broker
+from tailrace.kafka.broker import STARTING_TEMPORARY, temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import ClientConfig, create_topic
 from tailrace.measure.latency import lane_result
@@ -51,7 +51,7 @@ def run_demo(options: DemoOptions, screen: Screen) -> dict[str, LaneResult]:
     # Refuse wrong options now, not after a minute of measuring.
     for mode in Mode:
         RunOptions(mode, checkpoint_every=options.checkpoint_every, trigger_every=options.trigger_every)
-    screen.say("Starting a temporary Kafka broker ...")
+    screen.say(STARTING_TEMPORARY)
     with temporary_broker(screen.say) as broker:
         client = plain_client(broker.bootstrap_servers)
         plan = payments_plan(options.rate_per_s, options.seconds, options.warmup_s)

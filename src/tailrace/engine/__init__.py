@@ -53,6 +53,7 @@ from tailrace.engine.sessions import (
 from tailrace.engine.sinks import RealTimeSink, refused_counts, supports_own_sink
 from tailrace.engine.topics import (
     OutputTopics,
+    SparkBrokerPing,
     create_kafka_topic,
     kafka_group_rights,
     kafka_partitions,
@@ -81,6 +82,7 @@ __all__ = [
     "RecordCounts",
     "RunControl",
     "SizeLimits",
+    "SparkBrokerPing",
     "StageTasks",
     "TaskTimes",
     "capacity",

@@ -54,7 +54,8 @@ class ReaderPosition:
         bytes: Their size.
         last_record_ms: The timestamp of the last of them; 0 if there is none.
         is_read: Whether a task of the running batch reads the partition.
-        waits_for: ``records``, or ``downstream`` while the query works on what it was given; empty if neither is known.
+        waits_for: ``records``, or ``downstream`` while the query processes rows that it has received; empty if neither
+            is known.
         waited_ms: How long it has waited.
         unanswered_ms: How long no broker has answered when it was asked for the ends of the source's topics.
     """
@@ -99,7 +100,7 @@ class RunControl:
         return bool(self._control.isIdle())
 
     def has_short_retries(self) -> bool:
-        """Return whether a failed task of the last batch was not read as far again: its records may be read again."""
+        """Return whether a retry stopped before the failed attempt's position: its records may be read again."""
         return bool(self._control.hasShortRetries())
 
     def is_saved(self) -> bool:
@@ -111,7 +112,7 @@ class RunControl:
         return int(self._control.unsavedRecords())
 
     def allow_tasks(self, more: int) -> None:
-        """Let each source have this many more tasks, in the next batch, for partitions that its topics have gained."""
+        """Allow more tasks per source in the next batch, for new partitions."""
         self._control.allowTasks(more)
 
     def positions(self) -> list[ReaderPosition]:
@@ -172,13 +173,10 @@ def with_data_loss(frame: DataFrame, *, fails: bool) -> DataFrame:
     return DataFrame(control.failOnDataLoss(frame._jdf, str(fails).lower()), frame.sparkSession)
 
 
-def uncontrolled(frame: DataFrame) -> str:
+def uncontrolled(frame: DataFrame, *, realtime: bool) -> str:
     """Return why the batches of a query cannot end on request; empty if they can."""
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl
-    unsupported = str(control.unsupported())
-    if unsupported:
-        return unsupported
-    return "" if int(control.controllable(frame._jdf)) else "it reads no Kafka topic"
+    return str(control.uncontrolled(frame._jdf, realtime))
 
 
 def _kafka() -> Any:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,7 +15,8 @@ from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicM
 from tailrace.kafka.cause import Cause
 from tailrace.kafka.client import client_identity, java_client_options
 from tailrace.kafka.failures import broker_error
-from tailrace.kafka.rights import Rights
+from tailrace.kafka.reachable import ANSWER_TIMEOUT_S
+from tailrace.kafka.rights import ASK_TIMEOUT_S, Rights
 from tailrace.kafka.topics import topic_not_visible
 from tailrace.plan.loss import Loss
 
@@ -35,33 +36,45 @@ def kafka_partitions(spark: SparkSession, options: Mapping[str, str], topics: Se
     """
     try:
         with _kafka_admin(spark, options) as admin:
-            answer = admin.describeTopics(list(topics)).allTopicNames().get(5, _seconds(spark))
+            answer = _result(spark, admin.describeTopics(list(topics)).allTopicNames(), 5)
             return {topic: int(answer.get(topic).partitions().size()) for topic in topics}
     except NotAuthorized as unseen:
         raise topic_not_visible(topics, client_identity(options)) from unseen
 
 
 def kafka_topic_rights(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, Rights]:
-    """Return what the user of these options may do with existing topics."""
+    """Return what the user of these options may do with existing topics.
+
+    Raises:
+        KafkaError: The broker refuses the connection or the login.
+    """
     with _kafka_admin(spark, options) as admin:
-        ask = jvm_of(spark).org.apache.kafka.clients.admin.DescribeTopicsOptions().includeAuthorizedOperations(True)
-        answer = admin.describeTopics(list(topics), ask).allTopicNames().get(5, _seconds(spark))
-        return {topic: _rights(answer.get(topic).authorizedOperations()) for topic in topics}
+        ask = _options(spark, "DescribeTopics", ASK_TIMEOUT_S).includeAuthorizedOperations(True)
+        answers = admin.describeTopics(list(topics), ask).topicNameValues()
+        return {topic: _rights(spark, answers.get(topic)) for topic in topics}
 
 
 def kafka_group_rights(spark: SparkSession, options: Mapping[str, str], group: str) -> Rights:
-    """Return what the user of these options may do with a consumer group."""
+    """Return what the user of these options may do with a consumer group.
+
+    Raises:
+        KafkaError: The broker refuses the connection or the login.
+    """
     with _kafka_admin(spark, options) as admin:
-        kinds = jvm_of(spark).org.apache.kafka.clients.admin
-        ask = kinds.DescribeConsumerGroupsOptions().includeAuthorizedOperations(True)
-        try:
-            answer = admin.describeConsumerGroups([group], ask).all().get(5, _seconds(spark))
-        except (PySparkException, Py4JError) as refused:
-            return frozenset() if "GroupAuthorizationException" in _said(refused) else None
-        return _rights(answer.get(group).authorizedOperations())
+        ask = _options(spark, "DescribeConsumerGroups", ASK_TIMEOUT_S).includeAuthorizedOperations(True)
+        answers = admin.describeConsumerGroups([group], ask).describedGroups()
+        return _rights(spark, answers.get(group))
 
 
-def _rights(operations: Any) -> Rights:
+def _rights(spark: SparkSession, answer: Any) -> Rights:
+    """Return the operations in an answer: none if it denies the request, None if the broker does not report them."""
+    try:
+        operations = _result(spark, answer, 2 * ASK_TIMEOUT_S).authorizedOperations()
+    except (PySparkException, Py4JJavaError) as refused:
+        cause = java_cause(_said(refused))
+        if cause is not None and cause.kind is not NotAuthorized:
+            raise
+        return frozenset() if cause is not None else None
     return frozenset(str(each.name()) for each in operations) if operations is not None else None
 
 
@@ -72,17 +85,17 @@ def create_kafka_topic(
 
     Raises:
         BrokerUnreachable: It did not answer.
-        KafkaError: It did not make it; or, with ``validate_only``, would not.
+        KafkaError: The broker refuses to create the topic; or, with ``validate_only``, would refuse.
     """
     with _kafka_admin(spark, options) as admin:
-        if admin.listTopics().names().get(5, _seconds(spark)).contains(topic):
+        if _result(spark, admin.listTopics().names(), 5).contains(topic):
             return False
         jvm = jvm_of(spark)
         by_default = jvm.java.util.Optional.empty()
         kinds = jvm.org.apache.kafka.clients.admin
         request = kinds.NewTopic(topic, by_default, by_default)
         how = kinds.CreateTopicsOptions().validateOnly(validate_only)
-        admin.createTopics([request], how).all().get(15, _seconds(spark))
+        _result(spark, admin.createTopics([request], how).all(), 15)
     return True
 
 
@@ -130,12 +143,54 @@ class OutputTopics:
         self._topics.close()
 
 
+class SparkBrokerPing:
+    """Spark's Kafka admin client, kept connected so that each ping is one small request; it must be closed.
+
+    For brokers that only the Java client can reach; see :class:`tailrace.kafka.reachable.BrokerPing` for the others.
+    """
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._options = options
+        self._admin: Any = None
+
+    def ask(self) -> KafkaError | None:
+        """Ask for the cluster's id; return None if a broker responds, or the error if none does.
+
+        An answer counts even if it denies the request.
+
+        Raises:
+            Py4JError: Spark's JVM does not respond.
+        """
+        try:
+            self._ask()
+        except (PySparkException, Py4JJavaError) as failed:
+            problem = _unanswered(self._options, failed)
+            if isinstance(problem, NotAuthorized):
+                return None
+            if not isinstance(problem, BrokerUnreachable):
+                self.close()  # it would repeat the refusal for minutes without asking again
+            return problem
+        return None
+
+    def _ask(self) -> None:
+        if self._admin is None:
+            self._admin = _open_admin(self._spark, self._options)
+        ask = _options(self._spark, "DescribeCluster", ANSWER_TIMEOUT_S)
+        _result(self._spark, self._admin.describeCluster(ask).clusterId(), 2 * ANSWER_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Disconnect; the next ping connects again."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            _close_admin(self._spark, admin)
+
+
 @contextlib.contextmanager
 def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
     """Yield Spark's Kafka admin client; its errors become errors about the broker."""
-    jvm = jvm_of(spark)
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
+        admin = _open_admin(spark, options)
     except (PySparkException, Py4JError) as refused:
         raise _unanswered(options, refused) from refused
     try:
@@ -143,11 +198,26 @@ def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[An
     except (PySparkException, Py4JError) as failed:
         raise _unanswered(options, failed) from failed
     finally:
-        admin.close(jvm.java.time.Duration.ZERO)
+        _close_admin(spark, admin)
 
 
-def _seconds(spark: SparkSession) -> Any:
-    return jvm_of(spark).java.util.concurrent.TimeUnit.SECONDS
+def _open_admin(spark: SparkSession, options: Mapping[str, str]) -> Any:
+    return jvm_of(spark).org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
+
+
+def _close_admin(spark: SparkSession, admin: Any) -> None:
+    admin.close(jvm_of(spark).java.time.Duration.ZERO)
+
+
+def _options(spark: SparkSession, request: str, timeout_s: float) -> Any:
+    """Return Kafka's options for a request that may take so long."""
+    kinds = jvm_of(spark).org.apache.kafka.clients.admin
+    return getattr(kinds, f"{request}Options")().timeoutMs(int(1000 * timeout_s))
+
+
+def _result(spark: SparkSession, answer: Any, timeout_s: float) -> Any:
+    """Wait for the answer to a request."""
+    return answer.get(int(1000 * timeout_s), jvm_of(spark).java.util.concurrent.TimeUnit.MILLISECONDS)
 
 
 def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
@@ -155,7 +225,9 @@ def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     said = _said(failed)
     reason = said.strip().splitlines()[0]
     if "UnknownTopicOrPartition" in said:
-        return TopicMissing("a topic of this source does not exist", why=reason, fix="make it, or correct its name")
+        return TopicMissing(
+            "a topic of this source does not exist", why=reason, fix="create the topic, or correct its name"
+        )
     return broker_error(client_identity(options), java_cause(said) or Cause(BrokerUnreachable, reason))
 
 

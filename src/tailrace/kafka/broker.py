@@ -7,7 +7,6 @@ clean-up.
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -22,7 +21,6 @@ from tailrace.errors import (
     BrokerNotRunning,
     BrokerStartFailed,
     KafkaError,
-    OptionRefused,
     PortTaken,
 )
 from tailrace.kafka.client import plain_client
@@ -34,14 +32,13 @@ from tailrace.toolchain.detached_process import DetachedProcess
 from tailrace.toolchain.directories import make_private
 from tailrace.toolchain.guarded_process import GuardedProcess
 from tailrace.toolchain.jars import Announce
-from tailrace.toolchain.process_folder import FolderBusyError, ProcessFolder, printed_reason, send_signal
+from tailrace.toolchain.process_folder import FolderBusyError, ProcessFolder, printed_reason, require_name, send_signal
 
 DEFAULT_NAME = "default"
+STARTING_TEMPORARY = "Starting a temporary Kafka broker ..."
 START_TIMEOUT_S = 30.0
 HEAP_MB = 384
 """Enough for a development broker: Kafka caches mostly in the operating system's page cache."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -226,9 +223,7 @@ def _brokers_folder() -> Path:
 
 
 def _folder(name: str) -> Path:
-    if not _NAME.fullmatch(name):
-        raise OptionRefused(f"invalid broker name {name!r}", fix="use letters, digits, dots, dashes and underscores")
-    return _brokers_folder() / name
+    return _brokers_folder() / require_name("broker", name)
 
 
 def broker_command(files: ServerFiles, announce: Announce, heap_mb: int) -> list[str]:

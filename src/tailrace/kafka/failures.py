@@ -11,7 +11,7 @@ from typing import TypeAlias
 from confluent_kafka import KafkaError as KafkaErrorCode
 
 from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotAuthorized, TlsFailed
-from tailrace.kafka.cause import Cause
+from tailrace.kafka.cause import Cause, refusal
 from tailrace.kafka.listener import Wants, wanted_by
 
 ClientConfig: TypeAlias = Mapping[str, str | int]
@@ -30,6 +30,7 @@ _RIGHTS = {
 }
 _TLS = {KafkaErrorCode._SSL}  # noqa: SLF001
 NO_ANSWER = "it did not respond in time"
+SEE_BROKER_LOG = "look at the broker's log"
 ASK_PERMISSION = "ask the broker's administrator for the permission (kafka-acls --add)"
 _OPTIONS = "in options= of the source and the sink"
 _TLS_WANTED = "it accepts TLS connections only, and the client does not use TLS"
@@ -70,24 +71,9 @@ def broker_error(config: ClientConfig, cause: Cause) -> KafkaError:
     address = str(config.get("bootstrap.servers", "the given address"))
     if cause.kind is BrokerUnreachable:
         return unreachable(address, cause.why)
-    who = user_of(config)
-    what, fix = {
-        TlsFailed: (
-            f"the Kafka broker at {address} and this client cannot agree on TLS",
-            _tls_fix(cause.why),
-        ),
-        AuthenticationFailed: (
-            f"the Kafka broker at {address} does not accept the login of {who}",
-            "set kafka.security.protocol, kafka.sasl.mechanism and kafka.sasl.jaas.config " + _OPTIONS
-            if cause.why == _LOGIN_WANTED
-            else "correct user and password in kafka.sasl.jaas.config, or kafka.sasl.mechanism, " + _OPTIONS,
-        ),
-        NotAuthorized: (
-            f"the Kafka broker at {address} does not let {who} do that",
-            ASK_PERMISSION,
-        ),
-    }.get(cause.kind, (f"the Kafka broker at {address} refused a request", "look at the broker's own log"))
-    return cause.kind(what, why=cause.why, fix=fix)
+    client = "this client" if cause.kind is TlsFailed else user_of(config)
+    what = refusal(cause.kind, f"the Kafka broker at {address}", client)
+    return cause.kind(what, why=cause.why, fix=_fix(cause))
 
 
 def unreachable(address: str, reason: str) -> BrokerUnreachable:
@@ -103,6 +89,16 @@ def user_of(config: ClientConfig) -> str:
     """Return the user that a client logs in as."""
     name = config.get("sasl.username")
     return f"user {name!r}" if name else "this client"
+
+
+def _fix(cause: Cause) -> str:
+    if cause.kind is TlsFailed:
+        return _tls_fix(cause.why)
+    if cause.kind is AuthenticationFailed and cause.why == _LOGIN_WANTED:
+        return f"set kafka.security.protocol, kafka.sasl.mechanism and kafka.sasl.jaas.config {_OPTIONS}"
+    if cause.kind is AuthenticationFailed:
+        return f"correct user and password in kafka.sasl.jaas.config, or kafka.sasl.mechanism, {_OPTIONS}"
+    return ASK_PERMISSION if cause.kind is NotAuthorized else SEE_BROKER_LOG
 
 
 def _tls_fix(why: str) -> str:

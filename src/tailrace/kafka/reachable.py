@@ -42,6 +42,10 @@ class BrokerPing:
         self._refusal = None
         return None
 
+    def close(self) -> None:
+        """Disconnect."""
+        del self._admin
+
     def _on_error(self, error: KafkaErrorCode) -> None:
         if error.code() in _REFUSED:
             self._refusal = error

@@ -7,6 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka import KafkaError as KafkaErrorCode
 
 from tailrace.errors import KafkaError, counted
+from tailrace.kafka.failures import SEE_BROKER_LOG
 from tailrace.kafka.rights import READ, WRITE, not_authorized
 from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
 
@@ -187,7 +188,7 @@ def _record(message: Message, config: ClientConfig) -> TopicRecord | None:
     partition_counts(config, [topic])  # raises a clearer error if the topic or the broker is gone
     if failed.code() == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise not_authorized(READ, topic, config)
-    raise KafkaError(f"cannot read topic {topic!r}", why=failed.str(), fix="look at the broker's log")
+    raise KafkaError(f"cannot read topic {topic!r}", why=failed.str(), fix=SEE_BROKER_LOG)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

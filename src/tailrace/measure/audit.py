@@ -134,6 +134,13 @@ def read_stamps(client: ClientConfig, topic: str) -> dict[int, tuple[int, int]]:
     return stamps
 
 
+def unread_end(topic: str, silent_s: float) -> MeasurementFailed:
+    """Return the error for a topic of which a broker does not send the rest."""
+    return MeasurementFailed(
+        f"topic {topic} could not be read to its end", why=f"the broker sent no records for {silent_s:g} s"
+    )
+
+
 def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
     """Yield every record that is in a topic now."""
     ends = log_ends(client, partition_counts(client, [topic]))[topic]
@@ -148,10 +155,7 @@ def read_all(client: ClientConfig, topic: str) -> Iterator[Message]:
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _TIMEOUT_S:
-                raise MeasurementFailed(
-                    f"topic {topic} could not be read to its end",
-                    why=f"the broker sent no records for {_TIMEOUT_S:g} s",
-                )
+                raise unread_end(topic, _TIMEOUT_S)
             for message in messages:
                 if message.error() is not None:
                     continue

@@ -124,7 +124,7 @@ _EVERY_S = 5.0
 class Resources:
     """CPU and memory of named process trees, over a window.
 
-    A process that ends within the window counts up to the last look at it. One that starts within the window counts if
+    A process that ends within the window counts up to its last sample. One that starts within the window counts if
     it still runs at the end.
     """
 
@@ -143,7 +143,7 @@ class Resources:
         """Start the window."""
         self._begun = time.monotonic()
         self._find()
-        self._look()
+        self._sample_once()
         self._at_begin = {name: dict(seen) for name, seen in self._seen.items()}
         self._sampler.start()
 
@@ -153,7 +153,7 @@ class Resources:
         self._ended.set()
         self._sampler.join()
         self._find()
-        self._look()
+        self._sample_once()
         used = {}
         for name in self._roots:
             before = self._at_begin[name]
@@ -163,13 +163,13 @@ class Resources:
 
     def _sample(self) -> None:
         while not self._ended.wait(_EVERY_S):
-            self._look()
+            self._sample_once()
 
     def _find(self) -> None:
         """List the processes of every tree."""
         self._known = {name: _tree(root()) for name, root in self._roots.items()}
 
-    def _look(self) -> None:
+    def _sample_once(self) -> None:
         for name, processes in self._known.items():
             resident = 0
             for process in processes:

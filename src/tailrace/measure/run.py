@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tailrace.errors import KafkaError, TailraceError
-from tailrace.kafka.broker import temporary_broker
+from tailrace.kafka.broker import STARTING_TEMPORARY, temporary_broker
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.topics import ClientConfig, create_topic, delete_topics, list_topics
 from tailrace.measure.audit import Audit, audit, boundaries, read_progress, read_stamps
@@ -80,7 +80,7 @@ def open_bench(bootstrap_servers: str | None, partitions: int, announce: Announc
         BrokerUnreachable: The named broker does not respond.
     """
     if bootstrap_servers is None:
-        announce("Starting a temporary Kafka broker ...")
+        announce(STARTING_TEMPORARY)
         with memory_dir() as memory, temporary_broker(announce, memory=memory) as broker:
             client = plain_client(broker.bootstrap_servers)
             log = "on disk" if memory is None else "in memory"

@@ -59,7 +59,7 @@ def _python_links(query: Query) -> Iterator[Link]:
 def _sink_links(query: Query) -> Iterator[Link]:
     sink = query.sink.format if query.sink is not None else ""
     if sink == "foreach" and query.realtime:
-        yield Link("Python foreach", float(query.interval_ms), "rows wait until there is a megabyte of them")
+        yield Link("Python foreach", float(query.interval_ms), "rows wait: Spark sends them in blocks of 1 MB")
     if sink != "kafka" or query.sink is None:
         return
     linger = linger_ms(query)

@@ -1,4 +1,4 @@
-"""Count Spark's task slots, once those are there that will be."""
+"""Count Spark's task slots after the executors have registered."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _FIRST_EXECUTOR_S = 30.0
 """How long the first executor of a cluster may take to register."""
 _NEXT_EXECUTOR_S = 5.0
 """How long after one executor another may register: a cluster starts them together."""
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 
 
 def await_capacity(ask: Callable[[], Capacity], required: int, *, on_cluster: bool) -> Capacity:
@@ -33,7 +33,7 @@ def await_capacity(ask: Callable[[], Capacity], required: int, *, on_cluster: bo
             deadline = grown + (_NEXT_EXECUTOR_S if capacity.slots else _FIRST_EXECUTOR_S)
         if time.monotonic() >= deadline:
             break
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
         before, capacity = capacity, ask()
         if capacity.slots > before.slots:
             grown = time.monotonic()

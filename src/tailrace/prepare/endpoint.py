@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from tailrace.engine import create_kafka_topic, kafka_group_rights, kafka_partitions, kafka_topic_rights
-from tailrace.errors import KafkaError, NotAuthorized
+from tailrace.errors import KafkaError
 from tailrace.kafka.client import client_config, client_identity
 from tailrace.kafka.rights import (
     READ,
@@ -147,13 +147,13 @@ class Endpoint:
         config = self.config
         if config is not None:
             require_creatable(config, topic)
-            unseen = topic_rights(config, [topic])[topic] == frozenset()
+            rights = topic_rights(config, [topic])
         elif self.spark is not None:
             create_kafka_topic(self.spark, self.options, topic, validate_only=True)
-            unseen = self._is_unseen(self.spark, topic)
+            rights = kafka_topic_rights(self.spark, self.options, [topic])
         else:
             return
-        if unseen:  # WRITE includes DESCRIBE
+        if rights[topic] == frozenset():  # WRITE includes DESCRIBE
             raise not_authorized(WRITE, topic, client_identity(self.options), frozenset())
 
     def create(self, topic: str) -> bool:
@@ -186,15 +186,6 @@ class Endpoint:
         if config is None:
             return None
         return visible_ends(config, partitions, committed=self.options.get(_ISOLATION) == "read_committed")
-
-    def _is_unseen(self, spark: SparkSession, topic: str) -> bool:
-        try:
-            kafka_topic_rights(spark, self.options, [topic])
-        except NotAuthorized:
-            return True
-        except KafkaError:
-            return False
-        return False
 
     def _group_rights(self, spark: SparkSession, group: str) -> Rights:
         config = self.config

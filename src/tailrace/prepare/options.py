@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode
 from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms, require_realtime_interval
+from tailrace.tuning import SHUFFLE_PARTITIONS
 
 ModeName = Literal["realtime", "microbatch", "auto"]
 StarvedAction = Literal["stop", "warn"]
@@ -50,10 +51,10 @@ class RunOptions:
         default=None, metadata=_help("The checkpoint folder. Default: .tailrace/checkpoints/<name>.", "DIR")
     )
     checkpoint_every: str | None = field(
-        default=None,
+        default=DEFAULT_CHECKPOINT_EVERY,
         metadata=_help(
             "Real time: how often to save progress, 5s at least. Records are written as they arrive, not at the next "
-            "checkpoint; each checkpoint pauses the output briefly. Default: 5m.",
+            "checkpoint; each checkpoint pauses the output briefly.",
             "DURATION",
         ),
     )
@@ -76,7 +77,7 @@ class RunOptions:
         default=False,
         metadata=_help(
             "Process the records that exist now, then end. The first run of a pipeline starts at the earliest record, "
-            "unless starting of the source is a time or offsets."
+            "unless the source's `starting` is a timestamp or offsets."
         ),
     )
     starved: StarvedAction = field(
@@ -90,6 +91,13 @@ class RunOptions:
             "the Spark that Tailrace starts on this machine, elsewhere as many as fit. Default: one for each "
             "partition.",
             "N|auto",
+        ),
+    )
+    shuffle_partitions: int | None = field(
+        default=None,
+        metadata=_help(
+            "How many tasks read each shuffle; a checkpoint keeps its number. Default: as many as read the sources.",
+            "N",
         ),
     )
     on_data_loss: DataLossAction | None = field(
@@ -118,7 +126,7 @@ class RunOptions:
         _require_choice("starved", self.starved, get_args(StarvedAction))
         if self.on_data_loss is not None:
             _require_choice("on_data_loss", self.on_data_loss, get_args(DataLossAction))
-        object.__setattr__(self, "conf", dict(self.conf or {}))
+        object.__setattr__(self, "conf", self._settings())
         object.__setattr__(self, "tasks", _task_count(self.tasks))
         parse_duration_ms(self.trigger_every, "--trigger-every")
         parse_duration_ms(self.stop_timeout, "--stop-timeout")
@@ -128,6 +136,22 @@ class RunOptions:
             parse_duration_ms(self.checkpoint_every, "--checkpoint-every")
         if self.realtime:
             require_realtime_interval(self.interval_ms, self._shortest_ms)
+
+    def _settings(self) -> dict[str, str]:
+        """Return the Spark settings, with the one that ``shuffle_partitions`` stands for."""
+        settings = dict(self.conf or {})
+        if self.shuffle_partitions is None:
+            return settings
+        if self.shuffle_partitions < 1:
+            raise OptionRefused(
+                f"invalid shuffle_partitions={self.shuffle_partitions}",
+                fix="--shuffle-partitions 2",
+            )
+        number = str(self.shuffle_partitions)
+        if settings.setdefault(SHUFFLE_PARTITIONS, number) != number:
+            other = f"{SHUFFLE_PARTITIONS}={settings[SHUFFLE_PARTITIONS]}"
+            raise OptionRefused(f"shuffle_partitions={number} contradicts {other}", fix="give only one of them")
+        return settings
 
     @property
     def auto(self) -> bool:

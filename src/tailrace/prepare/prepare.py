@@ -245,6 +245,7 @@ class _Planning:
 
 def _controlled(built: BuiltQuery, options: RunOptions) -> BuiltQuery:
     return built.controlled(
+        realtime=options.realtime,
         bounded=options.once and options.realtime,
         tasks=options.source_tasks,
         fail_on_data_loss=None if options.on_data_loss is None else options.on_data_loss == "fail",

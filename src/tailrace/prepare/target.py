@@ -50,15 +50,18 @@ class BuiltQuery:
         refused = [self.sink.counts] if self.sink is not None else []
         return (*self.counts, *refused, *([self.costs] if self.costs is not None else []))
 
-    def controlled(self, *, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None) -> "BuiltQuery":
+    def controlled(
+        self, *, realtime: bool, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None
+    ) -> "BuiltQuery":
         """Return the same query with batches that can end on request, if its sources allow that.
 
         Args:
+            realtime: Whether it runs in real time.
             bounded: Whether it ends, in real time, when it has read what is in the topics at its start.
             tasks: The most tasks that read each source in real time; None for one task per partition.
             fail_on_data_loss: Whether it ends if records are gone; None to leave it to each source.
         """
-        uncontrolled = engine.uncontrolled(self.frame)
+        uncontrolled = engine.uncontrolled(self.frame, realtime=realtime)
         frame = self.frame
         if fail_on_data_loss is not None:
             frame = engine.with_data_loss(frame, fails=fail_on_data_loss)

@@ -18,6 +18,7 @@ LEAST_MS = 0.001
 """A logarithmic axis has no zero; this is the resolution of a result."""
 MOST_WITH_ALL_RUNS = 4
 """With more lanes in one chart, only the typical run of each is shown."""
+SWEEP_TITLE = "Latency against the trigger interval"
 REFERENCE = 2
 """The colour of a reference line."""
 
@@ -81,7 +82,7 @@ def sweep_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:
         if line.key not in swept and is_number(level):
             flat = _figures(f"{line.label}, p50", [level] * len(points), REFERENCE)
             series.append(flat | {"dash": [2, 3], "width": 1, "dots": False})
-    return _steps("chart-sweep", "Latency against the trigger interval", names, "trigger every, ms", series)
+    return _steps("chart-sweep", SWEEP_TITLE, names, "trigger every, ms", series)
 
 
 def ladder_chart(result: Result, lines: Sequence[Line]) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from tailrace.errors import OptionRefused
 from tailrace.report import figures
+from tailrace.report.charts import SWEEP_TITLE
 from tailrace.report.lines import work_name
 from tailrace.report.result import Result
 from tailrace.report.view import View
@@ -36,7 +37,7 @@ class Section:
 
 # First the question of the study, then what every study has, then the basis.
 SECTIONS = (
-    Section("sweep", "Latency against the trigger interval", lambda view: view.sweep_chart),
+    Section("sweep", SWEEP_TITLE, lambda view: view.sweep_chart),
     Section("rates", "Rates", lambda view: view.ladder_chart),
     Section("engines", "Engines by work and rate", lambda view: view.matrix),
     Section("gap", "Pauses at batch boundaries", lambda view: view.result.gap and view.pauses),

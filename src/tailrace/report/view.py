@@ -15,7 +15,7 @@ MOST_CHARTS_AT_ONCE = 12
 """With more charts over time, the page folds them."""
 _STUDIES = {
     "bench": "Latency benchmark",
-    "sweep": "Latency against the trigger interval",
+    "sweep": charts.SWEEP_TITLE,
     "rates": "The highest sustained rate",
     "gap": "The pause at a batch boundary",
     "engines": "Engines side by side",

@@ -3,16 +3,22 @@
 Spark itself waits for a lost broker without a message.
 """
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
+from tailrace.engine import SparkBrokerPing
 from tailrace.errors import BrokerUnreachable, KafkaError
 from tailrace.kafka.reachable import BrokerPing
-from tailrace.kafka.topics import ClientConfig
 from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.prepare.endpoint import SERVERS, Endpoint
 
@@ -23,12 +29,20 @@ _FAILURES = 2
 _log = logging.getLogger("tailrace")
 
 
+class Ping(Protocol):
+    """A connection to the brokers at one address."""
+
+    def ask(self) -> KafkaError | None:
+        """Return None if a broker responds, or the error if none does."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
 class BrokerWatch:
     """Asks the brokers at one address every few seconds for as long as a query runs."""
 
-    def __init__(
-        self, name: str, address: str, connect: Callable[[], BrokerPing], has_ended: Callable[[], bool]
-    ) -> None:
+    def __init__(self, name: str, address: str, connect: Callable[[], Ping], has_ended: Callable[[], bool]) -> None:
         self._name = name
         self._address = address
         self._connect = connect
@@ -46,18 +60,28 @@ class BrokerWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Ask no more, and log nothing more; a question on its way is not waited for."""
+        """Stop; do not wait for a pending request."""
         self._ended.set()
 
     def _run(self) -> None:
-        delay = _ASK_EVERY_S
         try:
-            ping = self._connect()  # held here: it disconnects when the watch ends
+            ping = self._connect()
         except KafkaException as failed:
             _log.warning("query %r: its brokers cannot be watched: %s", self._name, failed)
             return
+        try:
+            self._watch(ping)
+        finally:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):  # Spark may be gone
+                ping.close()
+
+    def _watch(self, ping: Ping) -> None:
+        delay = _ASK_EVERY_S
         while not self._ended.wait(delay) and not self._has_ended():
-            problem = ping.ask()
+            try:
+                problem = ping.ask()
+            except (Py4JError, OSError):
+                continue  # Spark's JVM does not respond, which says nothing about the brokers
             if self._ended.is_set():
                 return
             self.note(problem, now=time.monotonic())
@@ -88,12 +112,16 @@ class BrokerWatch:
             _log.warning("query %r: %s: %s", self._name, problem.what, problem.why)
 
 
-def broker_configs(reads: Sequence[StreamRead], sink: WriterSettings | None) -> list[ClientConfig]:
-    """Return how to reach the brokers of a query, once for each address; without those that only Spark can reach."""
-    configs: dict[str, ClientConfig] = {}
+def broker_pings(
+    reads: Sequence[StreamRead], sink: WriterSettings | None, spark: SparkSession | None
+) -> Mapping[str, Callable[[], Ping]]:
+    """Return how to connect to the brokers of a query, by their address."""
+    pings: dict[str, Callable[[], Ping]] = {}
     for options in (*(read.options for read in reads), *([sink.options] if sink is not None else [])):
-        endpoint = Endpoint.of(options)
+        endpoint = Endpoint.of(options, spark)
         address, config = endpoint.options.get(SERVERS, ""), endpoint.config
         if address and config is not None:
-            configs.setdefault(address, config)
-    return list(configs.values())
+            pings.setdefault(address, partial(BrokerPing, config))
+        elif address and spark is not None:
+            pings.setdefault(address, partial(SparkBrokerPing, spark, endpoint.options))
+    return pings

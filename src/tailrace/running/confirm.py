@@ -3,9 +3,9 @@
 import time
 
 from tailrace import engine
-from tailrace.errors import QueryFailed, QueryRefused, TailraceError
+from tailrace.errors import QueryFailed, TailraceError
 from tailrace.pipeline import Mode
-from tailrace.running.flow_watch import NO_REALTIME_SCAN
+from tailrace.running.flow_watch import not_in_real_time
 from tailrace.running.query import RunningQuery
 
 _TIMEOUT_S = 60.0
@@ -42,10 +42,7 @@ def _await_tasks(running: RunningQuery) -> None:
             )
         time.sleep(0.05)
     if not engine.runs_in_real_time(running.query):
-        raise QueryRefused(
-            f"query {running.name!r} was started in real time, but Spark does not run it in real time",
-            why=NO_REALTIME_SCAN,
-        )
+        raise not_in_real_time(running.name)
     # Not an error after the deadline: a large model may take minutes to load.
     while not running.has_functions_loaded() and time.monotonic() < deadline:
         if not running.is_active:

@@ -2,15 +2,28 @@
 
 import threading
 import time
+from enum import StrEnum
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engine import RunControl
 from tailrace.pipeline import Mode
 
-TASK_FAILED = "a task had failed"
-"""The reason if a retry did not read as far as the failed attempt: the batch is saved without some of its records."""
-_LOOK_EVERY_S = 0.02
+
+class RepeatReason(StrEnum):
+    """Why the next start processes records again; a batch that did not end in time has a sentence with the time."""
+
+    TASK_FAILED = "a task had failed"
+    """A retry did not read as far as the failed attempt: the batch is saved without some of its records."""
+    STOPPED_BY_SPARK = "Spark stopped it, not Tailrace"
+    INTERRUPTED = "the stop was interrupted"
+    NO_TIME = "a stop timeout of 0 leaves no time to save"
+    NOT_SAVED = "its last batch could not be saved"
+    UNCONTROLLED = "Spark's own Kafka source cannot end a batch early"
+    UNFINISHED = "its batch was not finished"
+
+
+_POLL_EVERY_S = 0.02
 
 
 class Ending:
@@ -27,7 +40,7 @@ class Ending:
         self.control = control
         self.is_requested = False
         """Whether the query is being ended, or has been."""
-        self.repeats = ""
+        self.repeats: RepeatReason | str = ""
         """Why the next start processes records again; empty if the last batch is saved."""
         self._query = query
         self._mode = mode
@@ -49,13 +62,19 @@ class Ending:
                 return
             self.is_requested = True
             if self.has_ended():
-                self.repeats = self._repeated("Spark stopped it, not Tailrace")
+                self.repeats = self._repeated(RepeatReason.STOPPED_BY_SPARK)
                 return
-            self.repeats = "the stop was interrupted"
+            self.repeats = RepeatReason.INTERRUPTED
             self.repeats = self._end(self._timeout_s if timeout_s is None else timeout_s)
 
+    def interrupt(self) -> None:
+        """Save nothing: a later call to :meth:`end` does not wait for the batch."""
+        # Without the lock, which a stop in another thread may hold for long: then that call counts.
+        if not self.is_requested:
+            self.is_requested, self.repeats = True, RepeatReason.INTERRUPTED
+
     def settle(self) -> None:
-        """Note that Spark has stopped the query after all: if no batch ran at that moment, nothing is repeated."""
+        """Record that Spark stopped the query: if no batch ran at that moment, nothing is repeated."""
         if self.repeats and self.control is not None and self.control.has_ended():
             self.repeats = self._repeated(self.repeats)
 
@@ -70,11 +89,11 @@ class Ending:
                 self._query.stop()  # it waits for its next trigger
                 break
             if timeout_s <= 0:
-                return "a stop timeout of 0 leaves no time to save"
+                return RepeatReason.NO_TIME
             if time.monotonic() > deadline:
                 return f"its batch did not end within {timeout_s:g} s"
-            time.sleep(_LOOK_EVERY_S)
-        return self._repeated("its last batch could not be saved")
+            time.sleep(_POLL_EVERY_S)
+        return self._repeated(RepeatReason.NOT_SAVED)
 
     def _repeated(self, unsaved: str) -> str:
         """Return why the next start repeats records of the ended query.
@@ -86,13 +105,13 @@ class Ending:
             return ""
         if not self.control.is_saved():
             return unsaved
-        return TASK_FAILED if self.control.has_short_retries() else ""
+        return RepeatReason.TASK_FAILED if self.control.has_short_retries() else ""
 
     def _cut_short(self) -> str:
         """Return what a stop of a query without control repeats: Spark's own stop ends no batch."""
         if self._realtime:
-            return "Spark's own Kafka source cannot end a batch early"
-        return "its batch was not finished" if self._query.status["isTriggerActive"] else ""
+            return RepeatReason.UNCONTROLLED
+        return RepeatReason.UNFINISHED if self._query.status["isTriggerActive"] else ""
 
     @property
     def _realtime(self) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 from tailrace.engine import ReaderPosition, StageTasks
 from tailrace.running.visible_records import VisibleRecords
-from tailrace.running.waits import Place
+from tailrace.running.waits import SourcePartition
 
 STARVED_S = 2.0
 """How long tasks may wait for a slot until their partitions are called starved."""
-LOOKS = 3
+POLLS = 3
 """How many checks in a row must find them waiting: on a busy machine Spark's own figures are late."""
 PATIENCE_S = 10.0
 """How long they may wait until the query has to end: at a batch boundary, other tasks may still hold slots."""
@@ -66,7 +66,7 @@ class _Standstill:
         return _Standstill(self.offset, now if self.since is None else self.since, self.batches + 1)
 
     def is_long(self, now: float) -> bool:
-        """Whether it has lasted. One batch is not enough: a record that arrives at its end is read in the next one."""
+        """Whether the partition has stood still long enough; one batch may end just after a record arrives."""
         return self.batches > 1 and self.since is not None and now - self.since >= STILL_S
 
 
@@ -76,18 +76,18 @@ class Flow:
     def __init__(self, visible: VisibleRecords) -> None:
         self._visible = visible
         self._waiting_since: float | None = None
-        self._looks = 0
-        """The number of looks that found waiting tasks, since the first of them."""
+        self._polls = 0
+        """Consecutive checks with waiting tasks."""
         self._starved = 0
         """Tasks that have waited too long, until all have a slot."""
         self._retried_at: float | None = None
         self._batch: int | None = None
         self._ran_s = 0.0
         """How long all tasks of the batch have been running, as far as seen."""
-        self._still: dict[Place, _Standstill] = {}
+        self._still: dict[SourcePartition, _Standstill] = {}
         self._unread: tuple[str, ...] = ()
 
-    def look(
+    def update(
         self,
         stages: Sequence[StageTasks],
         latest: Mapping[str, Any] | None,
@@ -111,8 +111,8 @@ class Flow:
             if stages and not any(stage.waiting or stage.done for stage in stages):
                 self._ran_s = max(self._ran_s, min(stage.steady_s for stage in stages))
         if self._waiting_since is None:
-            self._starved, self._looks = 0, 0
-        elif waiting and self._looks >= LOOKS and now - self._waiting_since >= STARVED_S:
+            self._starved, self._polls = 0, 0
+        elif waiting and self._polls >= POLLS and now - self._waiting_since >= STARVED_S:
             self._starved = waiting
         if self._starved and self._waiting_since is not None:
             lasts = now - self._waiting_since >= self._patience_s(now)
@@ -124,7 +124,7 @@ class Flow:
             self._retried_at = now
         if waiting:
             self._waiting_since = now if self._waiting_since is None else self._waiting_since
-            self._looks += 1
+            self._polls += 1
         elif stages and not any(stage.waiting or stage.done for stage in stages):
             # Not between batches, when no stage runs, and not at the end of one, when waiting tasks run for a moment.
             self._waiting_since = None
@@ -137,20 +137,20 @@ class Flow:
         self._batch = progress.get("batchId")
         ran_s, self._ran_s = self._ran_s, 0.0
         still = {}
-        for place, offset in still_partitions(progress).items():
-            before = self._still.get(place)
+        for partition, offset in still_partitions(progress).items():
+            before = self._still.get(partition)
             known = before if before is not None and before.offset == offset else _Standstill(offset)
-            still[place] = known.again(now) if ran_s >= TASK_S else known
+            still[partition] = known.again(now) if ran_s >= TASK_S else known
         self._still = still
-        self._unread = _names(self._with_records([place for place, each in still.items() if each.is_long(now)]))
+        self._unread = _names(self._with_records([partition for partition, each in still.items() if each.is_long(now)]))
 
-    def _with_records(self, places: Sequence[Place]) -> list[Place]:
+    def _with_records(self, partitions: Sequence[SourcePartition]) -> list[SourcePartition]:
         """Keep the partitions with records: Spark's end offset counts transaction markers, too."""
         unread = []
-        for source in sorted({place.source for place in places}):
-            here = [place for place in places if place.source == source]
-            ends = self._visible(source, [place.partition for place in here])
-            unread += [place for place in here if self._still[place].offset < ends.get(place.partition, 0)]
+        for source in sorted({partition.source for partition in partitions}):
+            here = [partition for partition in partitions if partition.source == source]
+            ends = self._visible(source, [partition.name for partition in here])
+            unread += [partition for partition in here if self._still[partition].offset < ends.get(partition.name, 0)]
         return unread
 
 
@@ -175,18 +175,18 @@ def _with_readers(stages: Sequence[StageTasks], readers: Sequence[ReaderPosition
     return corrected
 
 
-def _unread_of(readers: Sequence[ReaderPosition] | None, still: Mapping[Place, Any]) -> tuple[str, ...]:
+def _unread_of(readers: Sequence[ReaderPosition] | None, still: Mapping[SourcePartition, Any]) -> tuple[str, ...]:
     """Return the partitions that no task reads, as far as they are known."""
     if readers is None:
         return _names(still)
     return tuple(sorted({each.name for each in readers if not each.is_read}))
 
 
-def _names(places: Sequence[Place] | Mapping[Place, Any]) -> tuple[str, ...]:
-    return tuple(sorted({place.partition for place in places}))
+def _names(partitions: Sequence[SourcePartition] | Mapping[SourcePartition, Any]) -> tuple[str, ...]:
+    return tuple(sorted({partition.name for partition in partitions}))
 
 
-def still_partitions(progress: Mapping[str, Any]) -> dict[Place, int]:
+def still_partitions(progress: Mapping[str, Any]) -> dict[SourcePartition, int]:
     """Return the partitions with unread records that a batch did not read, with their offsets."""
     still = {}
     for number, source in enumerate(progress.get("sources", ())):
@@ -194,7 +194,7 @@ def still_partitions(progress: Mapping[str, Any]) -> dict[Place, int]:
         for partition, newest in latest.items():
             read_to = end.get(partition, 0)
             if read_to < newest and (partition not in end or start.get(partition) == read_to):
-                still[Place(number, partition)] = read_to
+                still[SourcePartition(number, partition)] = read_to
     return still
 
 

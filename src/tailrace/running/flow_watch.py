@@ -24,16 +24,23 @@ from tailrace.running.flow import Flow, Starved
 from tailrace.running.visible_records import VisibleRecords
 from tailrace.running.waits import WaitHistory, Waits
 
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _PROGRESS_EVERY = 2
-"""Spark's progress is read at every second look: it is long."""
+"""Every second check also reads Spark's progress, which is long."""
 _SAY_AGAIN_S = 60.0
 """A state that comes and goes is logged at most this often."""
 _BLIND_S = 30.0
 """How long checks may fail before a warning: a few always fail while Spark ends."""
-NO_REALTIME_SCAN = "its running plan has no real-time scan"
-"""Why a query that runs does not run in real time."""
+_UNCHECKED = "its partitions could not be checked"
 _log = logging.getLogger("tailrace")
+
+
+def not_in_real_time(name: str) -> QueryRefused:
+    """Return the error for a query that runs, but not in real time."""
+    return QueryRefused(
+        f"query {name!r} was started in real time, but Spark does not run it in real time",
+        why="its running plan has no real-time scan",
+    )
 
 
 class FlowWatch:
@@ -67,7 +74,7 @@ class FlowWatch:
         self._flow = Flow(visible)
         self._history = WaitHistory()
         self._waits = Waits()
-        self._looks = 0
+        self._polls = 0
         self._logged: dict[str, float] = {}
         """When each kind of state was logged."""
         self._latest: Mapping[str, Any] | None = None
@@ -76,6 +83,8 @@ class FlowWatch:
         self._blind_since: float | None = None
         self._said_blind = False
         self._ended = threading.Event()
+        self._deciding = threading.Lock()
+        """Guards the moment of a decision to stop the query: none is made after the end."""
         self._thread = threading.Thread(target=self._run, name=f"flow of {name}", daemon=True)
         self.starved = ""
         """What no task reads now, as a sentence; empty if everything is read."""
@@ -97,18 +106,17 @@ class FlowWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop watching."""
-        self._ended.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=10)
+        """Stop watching, without waiting for a look that has begun: ``failed`` stays as it is from now on."""
+        with self._deciding:
+            self._ended.set()
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_EVERY_S):
+        while not self._ended.wait(_POLL_EVERY_S):
             try:
                 if not self._query.isActive:
                     return
                 if self.failed is None:
-                    self._look()
+                    self._poll()
                 else:
                     self._stop()
                 self._blind_since, self._said_blind = None, False
@@ -117,7 +125,7 @@ class FlowWatch:
                     return
                 self._note_blind(failed)  # Spark may be ending, or a batch just ended
             except Exception:  # noqa: BLE001 - a watch must not end silently
-                _log.exception("query %r: its partitions could not be checked", self._name)
+                _log.exception("query %r: %s", self._name, _UNCHECKED)
 
     def _note_blind(self, failed: Exception) -> None:
         """Warn once if the query has not been watched for a while."""
@@ -125,29 +133,24 @@ class FlowWatch:
         self._blind_since = now if self._blind_since is None else self._blind_since
         if not self._said_blind and now - self._blind_since >= _BLIND_S:
             self._said_blind = True
-            what = "it could not be stopped" if self.failed is not None else "its partitions could not be checked"
+            what = "it could not be stopped" if self.failed is not None else _UNCHECKED
             reason = (str(failed).strip() or type(failed).__name__).splitlines()[0]
             _log.warning("query %r: %s in the last %.0f s: %s", self._name, what, now - self._blind_since, reason)
 
-    def _look(self) -> None:
-        if self._looks % _PROGRESS_EVERY == 0:
+    def _poll(self) -> None:
+        if self._polls % _PROGRESS_EVERY == 0:
             self._note_progress()
             self._latest = self._last_progress()
-        self._looks += 1
+        self._polls += 1
         stages = running_stages(self._query)
         readers = self._control.positions() if self._control is not None else None
         if not self._is_real_time(self._latest):
-            self._stop_for(
-                QueryRefused(
-                    f"query {self._name!r} was started in real time, but Spark no longer runs it in real time",
-                    why=NO_REALTIME_SCAN,
-                )
-            )
+            self._stop_for(not_in_real_time(self._name))
             return
         now = time.monotonic()
         if readers is not None:
-            self._note_waits(self._history.look(readers, now), now)
-        starved = self._flow.look(stages, self._latest, readers, now)
+            self._note_waits(self._history.update(readers, now), now)
+        starved = self._flow.update(stages, self._latest, readers, now)
         if starved is not None and starved.waiting:
             starved = replace(starved, partitions=self._without_slots(stages) or starved.partitions)
         self._note_starved(starved, now)
@@ -179,7 +182,7 @@ class FlowWatch:
 
     def _log(self, kind: str, what: str, now: float) -> None:
         """Log a state when it begins; it has ended if it was not seen for a while."""
-        if now - self._logged.get(kind, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+        if now - self._logged.get(kind, -_SAY_AGAIN_S) >= _SAY_AGAIN_S and not self._ended.is_set():
             _log.warning("query %r: %s", self._name, what)
         self._logged[kind] = now
 
@@ -194,11 +197,14 @@ class FlowWatch:
 
     def _stop_for(self, reason: TailraceError) -> None:
         """Stop the query; if that fails, the next check tries again."""
-        if self._ended.is_set() or self._query.exception() is not None:
+        if self._query.exception() is not None:
             return  # it is ending, for a reason that Spark reports
-        _log.info("stopping query %r: %s", self._name, reason.what)  # wait() raises the error
-        # Set before the stop: wait() reads it as soon as the query has stopped.
-        self.failed = reason
+        with self._deciding:
+            if self._ended.is_set():
+                return
+            _log.info("stopping query %r: %s", self._name, reason.what)  # wait() raises the error
+            # Set before the stop: wait() reads it as soon as the query has stopped.
+            self.failed = reason
         self._stop()
 
     def _stop(self) -> None:

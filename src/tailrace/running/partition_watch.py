@@ -1,8 +1,8 @@
 """A thread that lets a running real-time query read the partitions that its topics gain.
 
-Spark plans partitions when a batch begins, in real time every few minutes. If there are new ones, the watch ends the
-batch. The engine asks the brokers all the time, so the watch asks only the engine. It counts the slots only then: other
-queries of the same Spark may have started since the query did.
+Spark plans partitions when a batch begins, in real time every few minutes. If there are new partitions, the watch ends
+the batch. It asks only the engine, which polls the brokers. Before it ends a batch it counts the free slots: other
+queries of the same Spark may have started.
 """
 
 import logging
@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from tailrace.engine import RunControl
 from tailrace.errors import counted
 
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _COUNTS = 4
 _COUNT_EVERY_S = 0.2
 """Slots are counted several times: between two batches another query uses none for a moment."""
@@ -43,23 +43,23 @@ class PartitionWatch:
         self._thread = threading.Thread(target=self._run, name=f"partitions of {name}", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._ended.set()
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_EVERY_S) and not self._has_ended():
+        while not self._ended.wait(_POLL_EVERY_S) and not self._has_ended():
             try:
-                self.look()
+                self.poll()
             except (PySparkException, Py4JError, OSError):
-                continue  # Spark may be ending; the next look may succeed
+                continue  # Spark may be ending; the next poll may succeed
             except Exception:  # noqa: BLE001 - a watch must not end silently
                 _log.exception("query %r: its topics could not be checked for new partitions", self._name)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """End the batch if there are partitions that it does not read."""
         new = self._control.new_partitions()
         if not new:

@@ -5,8 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -25,17 +24,16 @@ from tailrace.engine import (
     malformed_in_all,
 )
 from tailrace.errors import QueryFailed, QueryRefused, TailraceError
-from tailrace.kafka.reachable import BrokerPing
-from tailrace.kafka.topics import ClientConfig
 from tailrace.pipeline import Mode
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
-from tailrace.running.broker_watch import BrokerWatch
-from tailrace.running.ending import Ending
+from tailrace.running.broker_watch import BrokerWatch, Ping
+from tailrace.running.ending import Ending, RepeatReason
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
+from tailrace.running.progress import Progress
 from tailrace.running.saving import SavedCheckpoint, Saving
 from tailrace.running.topic_watch import TopicWatch
 from tailrace.running.visible_records import VisibleRecords
@@ -43,8 +41,11 @@ from tailrace.running.visible_records import VisibleRecords
 if TYPE_CHECKING:
     from tailrace.preflight.finding import Finding
 
-_LOOK_EVERY_S = 0.2
+_POLL_EVERY_S = 0.2
+_POLL_BOUNDED_EVERY_S = 0.02
 _COUNTS_TIMEOUT_S = 3.0
+_TASKS_END_EVERY_S = 0.02
+_MAY_STILL_RUN = "the query may still run, so its checkpoint stays locked"
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise, even if its JVM is gone."""
 
@@ -69,7 +70,7 @@ class RunSummary:
     """Records that are not saved: after the query has stopped, those that the next start processes again."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """In real time, results that Kafka refused and that are dead letters, by reason; counted like ``malformed``."""
-    repeats: str = ""
+    repeats: RepeatReason | str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
 
@@ -125,13 +126,13 @@ class RunningQuery:
         """The counts of the results that Kafka refused, if the engine writes them."""
         self._last_refused: dict[str, int] = {}
         self._last_costs: dict[str, FunctionCost] = {}
-        self._latest: Mapping[str, Any] | None = None
         self._last_malformed: dict[str, int] = {}
         self._last_unsaved = 0
         self._failure: TailraceError | None = None
         self._failure_raised = False
         self._started_at = time.monotonic()
-        self._seen_batches: dict[int, int] = {}
+        self._progress = Progress(query, ending)
+        self._final: RunSummary | None = None
 
     @property
     def slots(self) -> Slots | None:
@@ -146,15 +147,18 @@ class RunningQuery:
     def follow_flow(self, starved: str, visible: VisibleRecords) -> None:
         """Start to watch that every partition is read; otherwise ``stop`` with an error or ``warn``."""
         self._flow = FlowWatch(
-            self.query, self.name, visible, self._ending.control, self._note_progress, stops=starved == "stop"
+            self.query, self.name, visible, self._ending.control, self._progress.note, stops=starved == "stop"
         )
         self._flow.start()
 
-    def follow_brokers(self, configs: Sequence[ClientConfig]) -> None:
-        """Start to log when the brokers stop responding and when they respond again."""
+    def follow_brokers(self, pings: Mapping[str, Callable[[], Ping]]) -> None:
+        """Start to log when the brokers stop responding and when they respond again.
+
+        Args:
+            pings: How to connect to them, by their address.
+        """
         self._brokers = [
-            BrokerWatch(self.name, str(config["bootstrap.servers"]), partial(BrokerPing, config), self._has_ended)
-            for config in configs
+            BrokerWatch(self.name, address, connect, self._has_ended) for address, connect in pings.items()
         ]
         for watch in self._brokers:
             watch.start()
@@ -225,8 +229,9 @@ class RunningQuery:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         stop = stop or threading.Event()
+        every_s = _POLL_BOUNDED_EVERY_S if self.bounded else _POLL_EVERY_S
         while self._still_runs():
-            remaining = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+            remaining = every_s if deadline is None else min(every_s, deadline - time.monotonic())
             if remaining <= 0 or stop.wait(remaining):
                 return False
         self.raise_if_failed()
@@ -236,7 +241,7 @@ class RunningQuery:
         """Note its progress and return whether it runs. Spark calls a query inactive before its last commit."""
         try:
             ended = self._ending.has_ended()
-            self._note_progress()
+            self._progress.note_sometimes()
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
         self.is_over = self.is_over or ended
@@ -286,8 +291,7 @@ class RunningQuery:
         except _SPARK_FAILED as failed:
             raise self.unanswered(failed) from failed
         if failure is not None:
-            self._settle_counts()
-            self._close()
+            self._conclude()
             self._failure_raised = True
             raise failure
 
@@ -309,7 +313,7 @@ class RunningQuery:
             with contextlib.suppress(*_SPARK_FAILED):
                 # Before the stop: what Spark reports later may be caused by the stop.
                 failure = self._find_failure()
-                self._note_progress()
+                self._progress.note()
             if failure is None:
                 self._ending.end(timeout_s)
                 failure = self._find_failure()
@@ -325,29 +329,45 @@ class RunningQuery:
                 raise QueryFailed(
                     f"query {self.name!r} could not be stopped",
                     why=_first_line(failed),
-                    fix="call stop() again: the query may still run, so its checkpoint stays locked",
+                    fix=f"call stop() again: {_MAY_STILL_RUN}",
                 ) from failed
-        self._settle_counts()
-        self.python_costs()  # saved while the checkpoint is locked
-        self._close()
+        self._conclude()
         if failure is not None and not self._failure_raised:
             self._failure_raised = True
             raise failure
-        return self.summary()
+        self._final = self._summarize()
+        return self._final
+
+    def skip_saving(self) -> None:
+        """Let a stop that has not begun save nothing, so that it does not wait for the running batch."""
+        self._ending.interrupt()
 
     def _stop_at_once(self) -> None:
         """Stop without saving; a signal must not leave a query without a handle."""
-        with contextlib.suppress(*_SPARK_FAILED):
-            self.query.stop()
-            self._ending.settle()
-        self._close()
+        try:
+            with contextlib.suppress(*_SPARK_FAILED):
+                self.query.stop()
+                self._ending.settle()
+        finally:  # one more signal
+            if self._has_ended():
+                self._close()
+
+    def _conclude(self) -> None:
+        """Take the last counts of a query that has ended and release its checkpoint, whatever interrupts that."""
+        try:
+            self._settle_counts()
+            self.python_costs()  # saved while the checkpoint is locked
+        finally:
+            self._close()
 
     def _close(self) -> None:
-        self._checkpoint.release()
-        self.is_over = True
-        if self._ending.control is not None:
-            with contextlib.suppress(*_SPARK_FAILED):
-                self._ending.control.close()
+        try:
+            self._checkpoint.release()
+        finally:
+            self.is_over = True
+            if self._ending.control is not None:
+                with contextlib.suppress(*_SPARK_FAILED):
+                    self._ending.control.close()
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""
@@ -381,7 +401,7 @@ class RunningQuery:
         return QueryFailed(
             f"Spark did not answer a call about query {self.name!r}",
             why=_first_line(failed),
-            fix="call stop(): the query may still run, so its checkpoint stays locked",
+            fix=f"call stop(): {_MAY_STILL_RUN}",
         )
 
     def _note_jvm_end(self, failed: Exception) -> TailraceError:
@@ -403,15 +423,18 @@ class RunningQuery:
             return has_jvm_ended(failed)
 
     def summary(self) -> RunSummary:
-        """Return what it has done so far."""
+        """Return what it has done so far, or until its stop."""
+        return self._final or self._summarize()
+
+    def _summarize(self) -> RunSummary:
         with contextlib.suppress(*_SPARK_FAILED):
-            self._note_progress()
+            self._progress.note()
         return RunSummary(
             self.name,
             str(self.mode),
             round(time.monotonic() - self._started_at, 1),
-            len(self._seen_batches),
-            sum(self._seen_batches.values()),
+            self._progress.batches,
+            self._progress.input_rows,
             self.checkpoint_location,
             self._malformed(),
             tuple(finding.as_json() for finding in self.why_microbatch),
@@ -428,7 +451,7 @@ class RunningQuery:
                 self._last_unsaved = self._ending.control.unsaved_records()
             elif self.mode is Mode.REALTIME:
                 read = sum(counts.read() for counts in self._counts)
-                self._last_unsaved = max(0, read - sum(self._seen_batches.values()))
+                self._last_unsaved = max(0, read - self._progress.input_rows)
         return self._last_unsaved
 
     def python_costs(self) -> dict[str, FunctionCost]:
@@ -456,25 +479,15 @@ class RunningQuery:
             self._await_last_counts()
 
     def _await_last_counts(self) -> None:
-        """Wait until the tasks of a stopped query have ended: they send their last counts then."""
+        """Wait until the tasks of a stopped query have ended: they and their readers send their last counts then."""
         deadline = time.monotonic() + _COUNTS_TIMEOUT_S
         watched: list[RecordCounts | FunctionCosts] = list(self._counts)
         watched.extend(each for each in (self.refused, self._costs) if each is not None)
-        while watched and has_tasks_at_work(self.query) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while has_tasks_at_work(self.query) and time.monotonic() < deadline:
+            time.sleep(_TASKS_END_EVERY_S)
         for counts in watched:
             counts.settle()
             counts.close()
-
-    def _note_progress(self) -> None:
-        """Remember each completed batch; Spark keeps only the last hundred."""
-        for progress in self.query.recentProgress:
-            batch: dict[str, Any] = dict(progress) if isinstance(progress, dict) else progress.__dict__
-            number = batch.get("batchId", batch.get("_batchId"))
-            rows = batch.get("numInputRows", batch.get("_numInputRows", 0))
-            if number is not None:
-                self._seen_batches[int(number)] = int(rows or 0)
-                self._latest = batch
 
     def __enter__(self) -> Self:
         return self

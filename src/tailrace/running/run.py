@@ -49,12 +49,17 @@ def run_query(
     """
     stop = threading.Event()
     with ExitStack() as handled:
-        # A signal interrupts the start, and stops the query from the moment when it runs: none comes between the two.
+        # A signal interrupts the start; once the query runs, a signal stops it. No signal is lost between the two.
         running = start_query(
             what, options, announce, on_confirmed=lambda: handled.enter_context(stop_on_signals(stop))
         )
         with running:
-            if on_start is not None:
-                on_start(running)
-            done = running.wait(stop=stop)
+            try:
+                if on_start is not None:
+                    on_start(running)
+                done = running.wait(stop=stop)
+            except KeyboardInterrupt:
+                if stop.is_set():  # the second signal, before the end of the block could act on the first
+                    running.skip_saving()
+                raise
     return running.summary(), done

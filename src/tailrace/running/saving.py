@@ -12,7 +12,7 @@ from tailrace.engine import RunControl
 from tailrace.errors import CheckpointTimeout, TailraceError
 from tailrace.pipeline import Mode
 
-_LOOK_EVERY_S = 0.005
+_POLL_EVERY_S = 0.005
 _PAUSE_TIMEOUT_S = 10.0
 """How long the next batch may take to begin after a checkpoint; after that the pause is not reported."""
 
@@ -90,7 +90,7 @@ class Saving:
         return saved
 
     def _end_joining(self) -> None:
-        """Let a later request be one of its own: it is about records that this checkpoint may not contain."""
+        """Start a new checkpoint for later requests: this one may lack their records."""
         with self._lock:
             self._current = None
 
@@ -101,7 +101,7 @@ class Saving:
             require_running()
             if time.monotonic() > deadline:
                 raise self._late(timeout_s)
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
 
         if self._mode is Mode.MICROBATCH:
             return self._next_commit(wait)
@@ -129,7 +129,7 @@ class Saving:
         with contextlib.suppress(TailraceError):  # it was stopped meanwhile; the checkpoint is saved anyway
             while (pause_ms := self._control.pause_ms(batch)) is None and time.monotonic() < pause_by:
                 require_running()
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_EVERY_S)
             return pause_ms
         return None
 

@@ -1,8 +1,9 @@
 """Start a prepared query and confirm that it runs. Only here a query is handed to Spark."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,7 +17,7 @@ from tailrace.prepare.options import RunOptions, takes_options
 from tailrace.prepare.prepare import Prepared, prepare, target_of
 from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import kafka_endpoint
-from tailrace.running.broker_watch import broker_configs
+from tailrace.running.broker_watch import broker_pings
 from tailrace.running.confirm import confirm
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
@@ -24,6 +25,9 @@ from tailrace.running.signals import defer_signals, raise_on_signals
 from tailrace.running.topic_watch import note_recreated
 from tailrace.running.visible_records import visible_records
 from tailrace.spark_session import pin_context
+
+_SPARK_FAILED = (PySparkException, Py4JError, OSError)
+"""What a call to Spark may raise."""
 
 
 @takes_options(RunOptions)
@@ -87,14 +91,12 @@ def _start(prepared: Prepared, on_confirmed: Callable[[], object]) -> RunningQue
         pin_context()  # stopping it would stop the query
         running.follow_topics(outputs)
         confirm(running)
+        spark = prepared.built.frame.sparkSession if prepared.built is not None else None
         if query.realtime:
             running.follow_flow(options.starved, visible_records(query.reads))
-            endpoints = [
-                kafka_endpoint(read, prepared.built.frame.sparkSession if prepared.built else None)
-                for read in query.reads
-            ]
+            endpoints = [kafka_endpoint(read, spark) for read in query.reads]
             running.follow_partitions([each for each in endpoints if each is not None], _free_slots(prepared))
-        running.follow_brokers(broker_configs(query.reads, query.sink))
+        running.follow_brokers(broker_pings(query.reads, query.sink, spark))
         on_confirmed()
         unconfirmed.pop_all()
     return running
@@ -120,7 +122,7 @@ def _output_topics(prepared: Prepared) -> engine.OutputTopics | None:
 
 def _begin(prepared: Prepared) -> RunningQuery:
     """Hand the query to Spark, and with it the checkpoint's lock."""
-    built, options = prepared.built, prepared.options
+    built = prepared.built
     if built is None:
         raise AssertionError(f"{prepared.report.name}: only a query that could be built is started")
     for counts in built.watched:
@@ -135,12 +137,18 @@ def _begin(prepared: Prepared) -> RunningQuery:
         alternative = prepared.report.runs_in_microbatch
         raise translate_failure(built.name, str(refused), runs_in_microbatch=alternative) from refused
     except BaseException as failed:
-        if isinstance(failed, Exception) and engine.has_jvm_ended(failed):
-            lease.close()
-            raise jvm_ended(built.name) from failed
-        _stop_unknown(built)
-        lease.close()
+        _abandon(built, lease, failed)
         raise
+    try:
+        return _running(prepared, built, started)
+    except BaseException as failed:
+        _abandon(built, lease, failed)
+        raise
+
+
+def _running(prepared: Prepared, built: BuiltQuery, started: StreamingQuery) -> RunningQuery:
+    """Return the handle of a query that Spark has started."""
+    options = prepared.options
     control = None if built.uncontrolled else engine.RunControl(started)
     running = RunningQuery(
         started,
@@ -177,10 +185,22 @@ def start_in_spark(built: BuiltQuery, prepared: Prepared) -> StreamingQuery:
     return writer.queryName(built.name).option("checkpointLocation", location).start()
 
 
-def _stop_unknown(built: BuiltQuery) -> None:
-    """Stop a query that Spark may have started although Python got no handle."""
-    for counts in built.watched:
-        counts.close()
-    for query in built.frame.sparkSession.streams.active:
-        if query.name == built.name:
-            query.stop()
+def _abandon(built: BuiltQuery, lease: ExitStack, failed: BaseException) -> None:
+    """Stop a query that may run without a handle, and unlock its checkpoint once it has stopped.
+
+    Raises:
+        QueryFailed: Spark's JVM has ended.
+    """
+    if isinstance(failed, Exception) and engine.has_jvm_ended(failed):
+        lease.close()
+        raise jvm_ended(built.name) from failed
+    try:
+        for query in built.frame.sparkSession.streams.active:
+            if query.name == built.name:
+                query.stop()
+        lease.close()
+    except _SPARK_FAILED as unstopped:
+        failed.add_note(f"query {built.name!r} could not be stopped, so its checkpoint stays locked: {unstopped}")
+    with suppress(*_SPARK_FAILED):
+        for counts in built.watched:
+            counts.close()

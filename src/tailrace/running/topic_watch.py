@@ -1,7 +1,7 @@
 """A thread that logs which topics of a running query are created again, and which of their records are gone.
 
 The engine compares the ids of the source's topics and decides before each batch. The watch only passes on what it says.
-It also looks at the topics that the query writes to.
+It also polls at the topics that the query writes to.
 """
 
 import logging
@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from tailrace.conditions.sources import RECORDS_LOST
 from tailrace.engine import OutputTopics, RunControl, has_jvm_ended
 
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _OUTPUTS_EVERY = 5
-"""The topics that the query writes to are looked at this many times less often: each look asks a broker."""
+"""The topics that the query writes to are checked this many times less often: each check asks a broker."""
 _FAILED = (PySparkException, Py4JError, OSError)
 _log = logging.getLogger("tailrace")
 
@@ -45,16 +45,16 @@ class TopicWatch:
         self._control = control
         self._outputs = outputs
         self._has_ended = has_ended
-        self._looks = 0
+        self._polls = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"topics of {name}", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no more; log what the engine has said until now."""
+        """Stop watching; log what the engine has said until now."""
         if not self._ended.is_set():
             self._ended.set()
             try:
@@ -65,20 +65,20 @@ class TopicWatch:
                 pass  # Spark is gone
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_EVERY_S) and not self._has_ended():
+        while not self._ended.wait(_POLL_EVERY_S) and not self._has_ended():
             try:
-                self.look()
+                self.poll()
             except _FAILED as failed:
                 if has_jvm_ended(failed):
-                    return  # otherwise a broker does not respond; the next look may succeed
+                    return  # otherwise a broker does not respond; the next poll may succeed
             except Exception:  # noqa: BLE001 - a watch must not end silently
                 _log.exception("query %r: its topics could not be watched", self._name)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Log what is new."""
-        self._looks += 1
+        self._polls += 1
         self._log_notices()
-        if self._outputs is not None and self._looks % _OUTPUTS_EVERY == 0:
+        if self._outputs is not None and self._polls % _OUTPUTS_EVERY == 0:
             note_recreated(self._name, self._outputs)
 
     def _log_notices(self) -> None:
@@ -91,7 +91,7 @@ def sentence_of(notice: Mapping[str, Any]) -> str:
     if notice["kind"] in ("adopted", "no-ids"):
         return ADOPTED if notice["kind"] == "adopted" else NO_IDS
     if notice["kind"] == "recreated-idle":
-        then = "continue at the beginning of the new topic" if notice["accepted"] else "fail"
+        then = f"continue {RECORDS_LOST['recreated'].defaults['continues']}" if notice["accepted"] else "fail"
         return (
             f"topic {notice['topic']!r} was deleted and created again; the query will {then} when its next batch starts"
         )

@@ -12,7 +12,7 @@ SILENT_S = 3.0
 """How long no broker may respond; the engine asks twice a second."""
 SLOW_S = 3.0
 """How long one record or Python call may take, or a backlog grow, before the query is called slow."""
-LOOKS = 3
+POLLS = 3
 """How many checks in a row must agree: on a busy machine one check may be late, or get old figures."""
 _LATE_MS = 1000
 """What a check counts as a wait."""
@@ -20,11 +20,11 @@ _OLD_MS = 2000
 """How long the known ends of the topics stay valid."""
 
 
-class Place(NamedTuple):
+class SourcePartition(NamedTuple):
     """A partition of one source; sources on two clusters may have topics of the same name."""
 
     source: int
-    partition: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -57,69 +57,71 @@ class Waits:
 
 @dataclass
 class _Episode:
-    """Looks in a row that found a reader in the same state."""
+    """Polls in a row that found a reader in the same state."""
 
     since: float
     first: ReaderPosition
     now: ReaderPosition
-    looks: int = 1
+    polls: int = 1
 
     def lasts(self, now: float, seconds: float) -> bool:
-        return self.looks >= LOOKS and now - self.since >= seconds
+        return self.polls >= POLLS and now - self.since >= seconds
 
     @property
     def is_held(self) -> bool:
-        return self.looks >= LOOKS and self.now.waited_ms >= 1000 * SLOW_S
+        return self.polls >= POLLS and self.now.waited_ms >= 1000 * SLOW_S
 
     @property
     def is_unanswered(self) -> bool:
-        return self.looks >= LOOKS and self.now.unanswered_ms >= 1000 * SILENT_S
+        return self.polls >= POLLS and self.now.unanswered_ms >= 1000 * SILENT_S
 
     @property
     def falls_behind(self) -> bool:
-        """Whether more records wait than were read meanwhile, and ever more."""
+        """Whether the backlog grows and exceeds what was read."""
         read, waiting = self.now.offset - self.first.offset, _unread(self.now)
         return waiting > read and waiting > _unread(self.first)
 
 
 _Test = Callable[[ReaderPosition, ReaderPosition], bool]
-"""Whether a reader is in a state, and has been since an earlier look."""
+"""Whether a reader is in a state, and has been since an earlier poll."""
 
 
 class WaitHistory:
     """What the readers waited for, as seen so far."""
 
     def __init__(self) -> None:
-        self._episodes: dict[_Test, dict[Place, _Episode]] = {}
+        self._episodes: dict[_Test, dict[SourcePartition, _Episode]] = {}
 
-    def look(self, readers: Sequence[ReaderPosition], now: float) -> Waits:
+    def update(self, readers: Sequence[ReaderPosition], now: float) -> Waits:
         """Return what waits too long.
 
         Args:
             readers: Where the readers are.
             now: A monotonic time in seconds.
         """
-        here = {Place(each.source, each.name): each for each in readers}
-        silent = [place for place, each in self._follow(_has_no_answer, here, now) if each.is_unanswered]
-        stalled = [place for place, each in self._follow(_waits_for_broker, here, now) if each.lasts(now, STALLED_S)]
-        held = {place for place, each in self._follow(_is_held, here, now) if each.is_held}
+        here = {SourcePartition(each.source, each.name): each for each in readers}
+        silent = [partition for partition, each in self._follow(_has_no_answer, here, now) if each.is_unanswered]
+        stalled = [
+            partition for partition, each in self._follow(_waits_for_broker, here, now) if each.lasts(now, STALLED_S)
+        ]
+        held = {partition for partition, each in self._follow(_is_held, here, now) if each.is_held}
         behind = self._follow(_is_behind, here, now)
-        slow = {place for place, each in behind if each.lasts(now, SLOW_S) and each.falls_behind}
+        slow = {partition for partition, each in behind if each.lasts(now, SLOW_S) and each.falls_behind}
         if silent:  # the sink may wait for the same brokers
             return Waits(silent=_names(silent, here))
         return Waits(stalled=_names(stalled, here), held=_names(held, here), slow=_names(slow - held, here))
 
     def _follow(
-        self, test: _Test, here: Mapping[Place, ReaderPosition], now: float
-    ) -> Iterable[tuple[Place, _Episode]]:
+        self, test: _Test, here: Mapping[SourcePartition, ReaderPosition], now: float
+    ) -> Iterable[tuple[SourcePartition, _Episode]]:
         before, after = self._episodes.get(test, {}), {}
-        for place, reader in here.items():
-            known = before.get(place)
+        for partition, reader in here.items():
+            known = before.get(partition)
             if known is not None and test(known.first, reader):
-                known.now, known.looks = reader, known.looks + 1
-                after[place] = known
+                known.now, known.polls = reader, known.polls + 1
+                after[partition] = known
             elif test(reader, reader):
-                after[place] = _Episode(now, reader, reader)
+                after[partition] = _Episode(now, reader, reader)
         self._episodes[test] = after
         return after.items()
 
@@ -146,11 +148,11 @@ def _unread(reader: ReaderPosition) -> int:
     return reader.end - reader.offset if reader.end is not None and reader.unanswered_ms < _OLD_MS else 0
 
 
-def _names(places: Iterable[Place], here: Mapping[Place, ReaderPosition]) -> tuple[str, ...]:
-    waiting, names = set(places), set()
-    for place in waiting:
-        of_topic = {each for each, reader in here.items() if (reader.source, reader.topic) == _topic(here[place])}
-        names.add(here[place].topic if of_topic <= waiting else place.partition)
+def _names(partitions: Iterable[SourcePartition], here: Mapping[SourcePartition, ReaderPosition]) -> tuple[str, ...]:
+    waiting, names = set(partitions), set()
+    for partition in waiting:
+        of_topic = {each for each, reader in here.items() if (reader.source, reader.topic) == _topic(here[partition])}
+        names.add(here[partition].topic if of_topic <= waiting else partition.name)
     return tuple(sorted(names))
 
 

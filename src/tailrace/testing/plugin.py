@@ -11,7 +11,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tailrace-mode",
         action="append",
         choices=MODES,
-        help="run tests with the fixture every_mode in this mode alone; several times for several modes",
+        help="run tests with the fixture every_mode only in this mode; repeat the option for more modes",
     )
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 import platformdirs
 import psutil
 
+UNWRITABLE_FIX = "free some space or grant write permission there, or set TAILRACE_HOME to another folder"
+"""The fix if the cache cannot be written."""
+
 _MEMORY = Path("/dev/shm")  # noqa: S108 - make_private creates a folder in it for this user alone
 _NEEDED_BYTES = 6 * 2**30
 """A million records of 128 bytes and their results take some hundred megabytes; the engines need the rest."""

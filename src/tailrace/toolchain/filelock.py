@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+END_HOLDER = "end that process and try again"
+"""The fix if the lock did not become free in time."""
+
 _POLL_S = 0.1
 
 

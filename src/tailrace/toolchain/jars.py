@@ -12,8 +12,8 @@ from typing import Literal
 
 from tailrace.errors import JarCorrupt, JarMissing, counted
 from tailrace.toolchain import ivy
-from tailrace.toolchain.directories import cache_dir
-from tailrace.toolchain.filelock import LockTimeoutError, exclusive
+from tailrace.toolchain.directories import UNWRITABLE_FIX, cache_dir
+from tailrace.toolchain.filelock import END_HOLDER, LockTimeoutError, exclusive
 from tailrace.toolchain.jarlock import Jar, read_lock
 from tailrace.toolchain.java import Java
 from tailrace.toolchain.staging import staging
@@ -137,13 +137,13 @@ class JarCache:
         except LockTimeoutError as error:
             raise JarMissing(
                 f"process {error.holder} does not finish downloading jars into {self.folder}",
-                fix="end that process and try again",
+                fix=END_HOLDER,
             ) from error
         except OSError as error:
             raise JarMissing(
                 f"cannot write jars to {self.folder}",
                 why=error.strerror or str(error),
-                fix="free some space or grant write permission there, or set TAILRACE_HOME to another folder",
+                fix=UNWRITABLE_FIX,
             ) from error
 
     def _state(self, jar: Jar) -> JarState:

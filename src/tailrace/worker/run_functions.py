@@ -26,7 +26,7 @@ def worker_function(spec: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
         "frames": map_function,
     }
     flush_each_reply()
-    run = builders[spec["way"]](spec)
+    run = builders[spec["call_with"]](spec)
 
     def reply(message: Any) -> Any:
         return pickle_reply(run(message)) if message else None  # an empty message is a ping

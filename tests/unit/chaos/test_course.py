@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tailrace.chaos import course as module
 from tailrace.chaos.course import Course
-from tailrace.chaos.faults import Place
+from tailrace.chaos.faults import FaultTargets
 from tailrace.chaos.journal import FaultRecord, Journal
-from tailrace.chaos.options import ChaosOptions, Fault, Moment
+from tailrace.chaos.options import ChaosOptions, Fault, FaultTiming
 from tailrace.chaos.receiver import Recovery
 from tailrace.chaos.screen import ChaosScreen
 from tailrace.errors import RecoveryFailed
@@ -103,7 +103,7 @@ class Scene:
         monkeypatch.setattr(module, "_SETTLED_S", 0.0)
         monkeypatch.setattr(module, "AFTER_RESTART_S", 0.05)
 
-    def _inject(self, fault: Fault, place: Place) -> None:
+    def _inject(self, fault: Fault, targets: FaultTargets) -> None:
         assert self.pipeline.tolerates_failures
         self.injected.append((fault, self.pipeline.starts))
         if fault in (Fault.JVM, Fault.DRIVER):
@@ -145,7 +145,7 @@ def test_an_interrupted_run_injects_only_what_is_left(scene: Scene) -> None:
 
 def test_kills_after_a_restart_do_not_wait_for_a_recovery(scene: Scene) -> None:
     scene.receiver.recovers = lambda expected: expected == 3
-    course = scene.course(ChaosOptions(kills=3, at=Moment.RESTART, seconds=0.1))
+    course = scene.course(ChaosOptions(kills=3, at=FaultTiming.RESTART, seconds=0.1))
     course.run()
     assert scene.injected == [(Fault.JVM, 1), (Fault.JVM, 2), (Fault.JVM, 3)]
     assert [each.moment for each in course.journal.faults] == ["restart"] * 3

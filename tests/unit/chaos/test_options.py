@@ -1,6 +1,6 @@
 import pytest
 
-from tailrace.chaos.options import ChaosOptions, Fault, Moment, faults_named, moment_named
+from tailrace.chaos.options import ChaosOptions, Fault, FaultTiming, faults_named, timing_named
 from tailrace.errors import DurationInvalid, OptionRefused
 
 
@@ -21,15 +21,15 @@ def test_an_unknown_fault_is_refused_with_all_names(text: str) -> None:
 
 
 def test_an_unknown_moment_is_refused() -> None:
-    assert moment_named("boundary") is Moment.BOUNDARY
+    assert timing_named("boundary") is FaultTiming.BOUNDARY
     with pytest.raises(OptionRefused, match="invalid --at 'noon'"):
-        moment_named("noon")
+        timing_named("noon")
 
 
 def test_kills_after_a_restart_need_a_restart() -> None:
-    ChaosOptions(at=Moment.RESTART, faults=(Fault.JVM, Fault.DRIVER, Fault.BOTH))
+    ChaosOptions(at=FaultTiming.RESTART, faults=(Fault.JVM, Fault.DRIVER, Fault.BOTH))
     with pytest.raises(OptionRefused, match="--fault workers"):
-        ChaosOptions(at=Moment.RESTART, faults=(Fault.JVM, Fault.WORKERS))
+        ChaosOptions(at=FaultTiming.RESTART, faults=(Fault.JVM, Fault.WORKERS))
 
 
 def test_an_executor_needs_a_cluster() -> None:

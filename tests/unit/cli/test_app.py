@@ -61,7 +61,7 @@ def test_version_prints_only_the_version(capsys: Capture) -> None:
         ["run"],
         ["run", "x.py", "--unknown"],
         ["run", "x.py", "--mode", "sometimes"],
-        ["run", "x.py", "--shuffle-partitions", "0"],
+        ["run", "x.py", "--shuffle-partitions", "two"],
         ["demo", "--seconds", "soon"],
         ["broker", "start", "--port", "70000"],
     ],

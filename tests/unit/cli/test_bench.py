@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from tailrace.cli.app import _run
-from tailrace.demo.feature_costs import LineageOptions
+from tailrace.demo.feature_costs import LineageCost, LineageOptions, StaticTableCosts, TableCost
 from tailrace.measure.options import STUDIES
 from tailrace.measure.run import Bench, CellPlan
 from tailrace.measure.study import Study, assemble
 from tailrace.report import render_report
-from tailrace.report.result import Result, Run
+from tailrace.report.result import LaneResult, Result, Run
 
 from ..measure.fakes import run_line
 from ..report.results import bench_result
 
+LINEAGE_COST = LineageCost(LineageOptions(), {"on": [LaneResult(p50_ms=3.0)], "off": [LaneResult(p50_ms=2.5)]})
 Capture = pytest.CaptureFixture[str]
 P50 = {"floor": 0.3, "microbatch": 250.0, "realtime": 1.0}
 
@@ -174,7 +175,7 @@ def test_options_reach_the_study(fake: FakeBench) -> None:
         (["engines", "--rates", "many"], "--rates many is not a list of numbers", "use whole numbers: --rates"),
         (["study", "storm"], "there is no study 'storm'", "use one of: article, full"),
         (["study"], "no study given", "run tailrace bench study NAME"),
-        (["--rate", "5", "study", "gap"], "--rate is in front of the study", "put --rate after gap"),
+        (["--rate", "5", "study", "gap"], "--rate must come after the study's name", "put --rate after gap"),
     ],
 )
 def test_invalid_options_exit_with_2_before_the_broker_starts(
@@ -211,7 +212,9 @@ def test_options_before_a_study_reach_it_and_its_own_win(fake: FakeBench) -> Non
 
 @pytest.mark.parametrize("option", [["--out", "x"], ["--json"], ["--bootstrap-servers", "b:1"], ["--profile", "full"]])
 def test_an_option_that_a_study_ignores_is_refused(capsys: Capture, fake: FakeBench, option: list[str]) -> None:
-    assert refused(capsys, *option, "sweep")[0].startswith(f"error: {option[0]} is in front of the study")
+    assert refused(capsys, *option, "sweep")[0].startswith(
+        f"error: {option[0]} must come after the study's or pipeline's name"
+    )
     assert fake.study is None
 
 
@@ -289,19 +292,24 @@ def test_a_void_named_study_exits_with_1(fake: FakeBench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "function"),
+    ("name", "function", "cost"),
     [
-        ("lineage", "tailrace.demo.feature_costs", "measure_lineage"),
-        ("static-table", "tailrace.demo.feature_costs", "measure_static_tables"),
+        ("lineage", "measure_lineage", LINEAGE_COST),
+        ("static-table", "measure_static_tables", StaticTableCosts({0: TableCost(2.0, [1.0, 2.0, 3.0])})),
     ],
 )
 def test_a_study_without_lanes_writes_its_own_file(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, module: str, function: str
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    function: str,
+    cost: LineageCost | StaticTableCosts,
 ) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(f"{module}.{function}", lambda *arguments: given.append(arguments) or {"rows": {}})
+    monkeypatch.setattr(f"tailrace.demo.feature_costs.{function}", lambda *arguments: given.append(arguments) or cost)
     assert _run(["bench", "study", name, "--out", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / f"{name}.json").read_text()) == {"rows": {}}
+    assert json.loads((tmp_path / f"{name}.json").read_text()) == cost.as_json()
     assert f"data    {tmp_path / f'{name}.json'}" in capsys.readouterr().err
     if name == "static-table":
         assert given[0][:2] == ([0, 1_000, 100_000, 1_000_000], 5)

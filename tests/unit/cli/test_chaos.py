@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.chaos import run as module
-from tailrace.chaos.options import ChaosOptions, Fault, Moment
+from tailrace.chaos.options import ChaosOptions, Fault, FaultTiming
 from tailrace.chaos.result import ChaosResult
 from tailrace.cli.app import _run
 from tailrace.measure.traffic.records import Generated
@@ -67,7 +67,7 @@ def test_options_reach_the_run(fake: FakeRun) -> None:
     assert fake.options == ChaosOptions(
         kills=4,
         faults=(Fault.JVM, Fault.BOTH),
-        at=Moment.RESTART,
+        at=FaultTiming.RESTART,
         rate=50,
         seconds=9,
         outage_s=3,

@@ -17,7 +17,7 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.options import RunOptions
-from tailrace.running.ending import TASK_FAILED
+from tailrace.running.ending import RepeatReason
 from tailrace.running.query import RunSummary
 
 Capture = pytest.CaptureFixture[str]
@@ -110,7 +110,7 @@ def test_a_run_until_ctrl_c_prints_start_and_summary(capsys: Capture, monkeypatc
     assert (options.mode, options.once, options.checkpoint_every, options.interval_ms) == (
         Mode.REALTIME,
         False,
-        None,
+        "5m",
         300_000,
     )
     shown = capsys.readouterr()
@@ -156,7 +156,7 @@ def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
 def test_a_retry_that_did_not_read_as_far_is_not_taken_for_an_unsaved_batch(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, uncommitted: int, last: str
 ) -> None:
-    run_fake(monkeypatch, FakeRun(uncommitted=uncommitted, repeats=TASK_FAILED))
+    run_fake(monkeypatch, FakeRun(uncommitted=uncommitted, repeats=RepeatReason.TASK_FAILED))
     assert capsys.readouterr().err.splitlines()[-2:] == ["stopped after 12.5 s: 3 checkpoints with 4,711 records", last]
 
 

@@ -221,6 +221,28 @@ def test_each_failure_is_of_its_class_in_one_line_with_the_whole_text_kept(
         )
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (SORT, "OPERATOR_REFUSED"),
+        (PYTHON_OPERATOR, "PYTHON_FUNCTION"),
+        (SINK, "SINK_REFUSED"),
+        (OUTPUT_MODE, "OUTPUT_MODE_REFUSED"),
+        (SLOTS, "SLOTS_MISSING"),
+        (UNKNOWN, "QUERY_FAILED"),
+    ],
+)
+def test_a_failure_has_the_code_that_a_check_would_report(text: str, code: str) -> None:
+    error = translate_failure("fraud", text)
+    assert error.code == code
+    assert f"[{code}]" in str(error)
+
+
+def test_the_code_of_one_error_leaves_its_class_as_it_is() -> None:
+    translate_failure("fraud", SORT)
+    assert QueryRefused.code == "QUERY_REFUSED"
+
+
 def test_a_python_exception_is_reported_with_the_users_line() -> None:
     error = translate_failure("fraud", python_failure())
     assert error.what == (
@@ -504,6 +526,21 @@ def test_a_result_that_the_producer_refused_is_reported_with_its_size() -> None:
     assert isinstance(error, RecordTooLarge)
     assert error.what == "query 'fraud': a result is too large for topic 'decisions'"
     assert error.why == "it has 2,000,000 bytes, and the producer's max.request.size is 1,048,576"
+    assert "set the sink's option kafka.max.request.size to 2000000 " in error.fix, (
+        "also right for the user's own writer"
+    )
+    assert "--entity-name decisions --add-config max.message.bytes=2000000" in error.fix
+
+
+def test_a_result_that_is_larger_than_the_producers_buffer_is_reported_with_its_size() -> None:
+    text = too_large(
+        REFUSED + "The message is 40000000 bytes when serialized which is larger than the total memory buffer you have "
+        "configured with the buffer.memory configuration."
+    )
+    error = translate_failure("fraud", text, "decisions")
+    assert isinstance(error, RecordTooLarge)
+    assert error.why == "it has 40,000,000 bytes, more than the producer's buffer.memory"
+    assert "kafka.buffer.memory" in error.fix
 
 
 @pytest.mark.parametrize(("topic", "named"), [("decisions", "topic 'decisions'"), ("", "its topic")])

@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,10 +36,8 @@ def test_without_a_broker_no_input_is_consumed(nobody: dict[str, str | int]) -> 
         taken.append(1)
         yield b"x"
 
-    started = time.monotonic()
     with pytest.raises(BrokerUnreachable):
         send_records(nobody, "payments", values())
-    assert time.monotonic() - started < 5
     assert taken == []
 
 

@@ -15,9 +15,9 @@ PERCENTS = (50.0, 95.0, 99.0, 99.9)
 def nearest_rank(samples: list[int], percent: float) -> int:
     """The definition, word by word and in exact arithmetic."""
     share = Fraction(str(percent)) / 100
-    for candidate in sorted(samples):
-        if Fraction(sum(each <= candidate for each in samples), len(samples)) >= share:
-            return candidate
+    for sample in sorted(samples):
+        if Fraction(sum(each <= sample for each in samples), len(samples)) >= share:
+            return sample
     raise AssertionError("the largest sample always qualifies")
 
 

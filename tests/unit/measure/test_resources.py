@@ -74,9 +74,9 @@ def test_processes_that_end_or_start_in_the_window_count(monkeypatch: pytest.Mon
     used = Resources({"engine": lambda: 1})
     used.begin()
     stays.cpu_s, goes.cpu_s = 51.0, 5.0
-    used._look()
+    used._sample_once()
     goes.cpu_s = -1
-    used._look()
+    used._sample_once()
     clock[0] += 10
     stays.cpu_s = 52.0
     by_root[1] = [stays, comes]
@@ -104,8 +104,8 @@ def test_processes_are_listed_only_at_the_edges_of_the_window(
     monkeypatch.setattr(module, "_tree", tree)
     used = Resources({"engine": lambda: 1})
     used.begin()
-    used._look()
-    used._look()
+    used._sample_once()
+    used._sample_once()
     assert asked == [1]
     clock[0] += 1
     used.end()

@@ -104,6 +104,16 @@ CASES = (
         ("a stop repeats the running batch", "Spark 4.4.0 is not one of 4.3.x", "tailrace doctor"),
     ),
     Case(
+        "BATCH_END_UNSUPPORTED", Severity.WARNING,
+        {"uncontrolled": "spark.sql.streaming.disabledV2MicroBatchReaders makes Spark read Kafka", **MICRO}, (MICRO,),
+        ("a stop repeats the running batch", "unset spark.sql.streaming.disabledV2MicroBatchReaders"),
+    ),
+    Case(
+        "BATCH_END_UNSUPPORTED", Severity.WARNING,
+        {"uncontrolled": "it also reads memory", "reads": (StreamRead("kafka", {}), StreamRead("memory", {}))}, ({},),
+        ("a stop repeats the records since", "it also reads memory", "read only Kafka topics"),
+    ),
+    Case(
         "BATCH_END_UNSUPPORTED", Severity.ERROR,
         {"uncontrolled": "Spark 4.4.0 is not one of 4.3.x", "bounded": True},
         ({"bounded": True},),

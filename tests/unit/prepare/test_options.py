@@ -8,6 +8,7 @@ import tailrace
 from tailrace.errors import DurationInvalid, OptionRefused
 from tailrace.pipeline import Mode
 from tailrace.prepare.options import RunOptions, option_fields, takes_options
+from tailrace.tuning import SHUFFLE_PARTITIONS
 
 MINIMUM = "spark.sql.streaming.realTimeMode.minBatchDuration"
 
@@ -67,6 +68,21 @@ def test_functions_take_every_option_as_a_documented_argument() -> None:
 @pytest.mark.parametrize("function", [tailrace.start, tailrace.run, tailrace.check])
 def test_start_run_and_check_share_the_options(function: Callable[..., object]) -> None:
     assert list(inspect.signature(function).parameters)[1:] == [each.name for each in option_fields()]
+
+
+def test_shuffle_partitions_become_a_setting() -> None:
+    options = RunOptions(shuffle_partitions=3, conf={MINIMUM: "5s"})
+    assert options.conf == {SHUFFLE_PARTITIONS: "3", MINIMUM: "5s"}
+    assert options.in_microbatch().conf == options.conf
+    assert RunOptions(shuffle_partitions=3, conf={SHUFFLE_PARTITIONS: "3"}).conf == {SHUFFLE_PARTITIONS: "3"}
+    assert RunOptions().conf == {}
+
+
+def test_shuffle_partitions_below_one_or_against_a_setting_are_refused() -> None:
+    with pytest.raises(OptionRefused, match="invalid shuffle_partitions=0"):
+        RunOptions(shuffle_partitions=0)
+    with pytest.raises(OptionRefused, match=r"shuffle_partitions=3 contradicts .*=4"):
+        RunOptions(shuffle_partitions=3, conf={SHUFFLE_PARTITIONS: "4"})
 
 
 def test_each_mode_has_an_interval_of_its_own() -> None:

@@ -99,7 +99,9 @@ class FakeBuilt:
     target: FakeTarget
     frame: object = None
 
-    def controlled(self, *, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None) -> "FakeBuilt":
+    def controlled(
+        self, *, realtime: bool, bounded: bool, tasks: int | None, fail_on_data_loss: bool | None
+    ) -> "FakeBuilt":
         self.target.bounded.append(bounded)
         self.target.fail_on_data_loss.append(fail_on_data_loss)
         self.target.tasks_built.append(tasks)

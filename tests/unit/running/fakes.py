@@ -47,12 +47,12 @@ class FakeQuery:
             {"batchId": number, "numInputRows": 2, "sources": [{"endOffset": {"payments": {"0": offset}}}]}
             for number, offset in enumerate(batches)
         ]
-        self._looks = -1
+        self._polls = -1
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's own name
-        self._looks += self.isActive
-        return self._batches[: self._looks]
+        self._polls += self.isActive
+        return self._batches[: self._polls]
 
     def stop(self) -> None:
         self.did.append("stop")

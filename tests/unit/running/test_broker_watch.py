@@ -7,9 +7,10 @@ from confluent_kafka import KafkaError as KafkaErrorCode
 from confluent_kafka import KafkaException
 
 from tailrace.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, TlsFailed
+from tailrace.kafka.reachable import ANSWER_TIMEOUT_S
 from tailrace.plan.streams import StreamRead, WriterSettings
 from tailrace.running import broker_watch
-from tailrace.running.broker_watch import BrokerWatch, broker_configs
+from tailrace.running.broker_watch import BrokerWatch, broker_pings
 
 from ..conftest import WaitUntil
 
@@ -24,11 +25,15 @@ class FakePing:
 
     def __init__(self, *results: KafkaError | None) -> None:
         self.asked = 0
+        self.closed = False
         self._results = results
 
     def ask(self) -> KafkaError | None:
         self.asked += 1
         return self._results[min(self.asked, len(self._results)) - 1]
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def watch(ping: Any, has_ended: Any = lambda: False) -> BrokerWatch:
@@ -90,6 +95,7 @@ def test_it_ends_with_the_query(monkeypatch: pytest.MonkeyPatch, wait_until: Wai
     ends.start()
     wait_until(lambda: not ends._thread.is_alive(), "the thread has ended")
     assert ping.asked == 3
+    assert ping.closed
 
 
 def test_nothing_is_logged_after_the_end(
@@ -109,8 +115,16 @@ def test_nothing_is_logged_after_the_end(
     assert caplog.records == []
 
 
-def test_every_address_is_asked_once_and_only_those_that_our_own_client_can_reach() -> None:
-    key_store = {"kafka.ssl.truststore.location": "/trust.jks"}
+def test_every_address_is_asked_once_and_through_spark_if_only_spark_can_reach_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_watch, "BrokerPing", lambda config: f"own {config['bootstrap.servers']}")
+    monkeypatch.setattr(
+        broker_watch,
+        "SparkBrokerPing",
+        lambda spark, options: f"{spark} {options['kafka.bootstrap.servers']} {options['kafka.group.id']}",
+    )
+    key_store = {"kafka.ssl.truststore.location": "/trust.jks", "kafka.Group.id": "g"}
     reads: Any = [
         StreamRead("kafka", {"kafka.bootstrap.servers": "a:1", "subscribe": "in"}),
         StreamRead("kafka", {"KAFKA.bootstrap.servers": "a:1", "subscribe": "other"}),
@@ -118,8 +132,43 @@ def test_every_address_is_asked_once_and_only_those_that_our_own_client_can_reac
         StreamRead("rate", {}),
     ]
     sink = WriterSettings("kafka", "update", {"kafka.bootstrap.servers": "c:1", "topic": "out"})
-    assert [config["bootstrap.servers"] for config in broker_configs(reads, sink)] == ["a:1", "c:1"]
-    assert broker_configs([], None) == []
+    spark: Any = "spark"
+    pings = broker_pings(reads, sink, spark)
+    assert {address: connect() for address, connect in pings.items()} == {
+        "a:1": "own a:1",
+        "b:1": "spark b:1 g",
+        "c:1": "own c:1",
+    }
+    assert set(broker_pings(reads, sink, None)) == {"a:1", "c:1"}
+    assert broker_pings([], None, spark) == {}
+
+
+def test_an_outage_is_logged_within_half_a_minute() -> None:
+    """Even if each question takes twice its timeout, which limits it."""
+    questions = broker_watch._FAILURES * 2 * ANSWER_TIMEOUT_S
+    assert broker_watch._ASK_EVERY_S + questions + (broker_watch._FAILURES - 1) * broker_watch._ASK_AGAIN_S < 30
+
+
+def test_a_jvm_that_does_not_respond_is_not_a_silent_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+) -> None:
+    class WithoutJvm(FakePing):
+        def ask(self) -> KafkaError | None:
+            super().ask()
+            raise ConnectionRefusedError
+
+        def close(self) -> None:
+            super().close()
+            raise ConnectionRefusedError
+
+    monkeypatch.setattr(broker_watch, "_ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(broker_watch, "_ASK_EVERY_S", 0.001)
+    ping = WithoutJvm(OK)
+    watched = watch(ping, lambda: ping.asked >= 5)
+    watched.start()
+    wait_until(lambda: not watched._thread.is_alive(), "the thread has ended")
+    assert ping.asked == 5
+    assert caplog.records == []
 
 
 def test_a_client_that_cannot_be_created_is_only_a_warning(

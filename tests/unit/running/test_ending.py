@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.pipeline import Mode
 from tailrace.running import ending
-from tailrace.running.ending import TASK_FAILED, Ending
+from tailrace.running.ending import Ending, RepeatReason
 
 from .fakes import FakeClock, FakeControl, FakeQuery
 
@@ -103,7 +103,7 @@ def test_records_that_a_retry_has_not_read_are_repeated(clock: FakeClock) -> Non
     clock.at[1] = end_at_once(control)
     stopped = ending_of(query, control)
     stopped.end(None)
-    assert stopped.repeats == TASK_FAILED
+    assert stopped.repeats == RepeatReason.TASK_FAILED
 
 
 def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock: FakeClock) -> None:
@@ -111,7 +111,7 @@ def test_a_run_that_has_ended_by_itself_repeats_what_a_retry_has_not_read(clock:
     control.ended = control.short_retries = True
     done = ending_of(query, control)
     done.end(None)
-    assert done.repeats == TASK_FAILED
+    assert done.repeats == RepeatReason.TASK_FAILED
 
 
 def test_a_batch_that_could_not_be_saved_is_repeated_as_a_whole_whatever_a_retry_has_read(clock: FakeClock) -> None:
@@ -230,6 +230,26 @@ def test_an_interrupted_stop_does_not_say_that_nothing_is_repeated(clock: FakeCl
     interrupted = ending_of(query, control)
     with pytest.raises(KeyboardInterrupt):
         interrupted.end(None)
-    assert interrupted.repeats == "the stop was interrupted"
+    assert interrupted.repeats == RepeatReason.INTERRUPTED
     interrupted.end(None)
     assert control.did == ["stop"]
+
+
+def test_a_stop_that_the_user_does_not_want_to_wait_for_asks_for_nothing(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    hurried = ending_of(query, control)
+    hurried.interrupt()
+    hurried.end(None)
+    assert (clock.now, control.did, hurried.repeats) == (0, [], RepeatReason.INTERRUPTED)
+    control.ended = True  # between two batches
+    hurried.settle()
+    assert hurried.repeats == ""
+
+
+def test_a_stop_that_has_ended_cannot_be_interrupted(clock: FakeClock) -> None:
+    query, control = FakeQuery(), FakeControl()
+    clock.at[1] = end_at_once(control)
+    done = ending_of(query, control)
+    done.end(None)
+    done.interrupt()
+    assert done.repeats == ""

@@ -4,8 +4,8 @@ from typing import Any
 
 from tailrace.engine import StageTasks
 from tailrace.running.flow import (
-    LOOKS,
     PATIENCE_S,
+    POLLS,
     RECOVERY_S,
     SETTLED_S,
     STARVED_S,
@@ -16,7 +16,7 @@ from tailrace.running.flow import (
     Starved,
     still_partitions,
 )
-from tailrace.running.waits import Place
+from tailrace.running.waits import SourcePartition
 
 from .fakes import at
 
@@ -35,10 +35,10 @@ def new_flow(**ends: int) -> Flow:
     return Flow(visible)
 
 
-def look(flow: Flow, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
-    """What is starved for too long; the watch looks more often than these tests."""
-    for _ in range(LOOKS):
-        starved = flow.look(stages, latest, None, now)
+def poll(flow: Flow, stages: Sequence[StageTasks], latest: Mapping[str, Any] | None, now: float) -> Starved | None:
+    """What is starved for too long; the watch polls more often than these tests."""
+    for _ in range(POLLS):
+        starved = flow.update(stages, latest, None, now)
     return starved if starved is not None and starved.lasts else None
 
 
@@ -48,18 +48,18 @@ def progress(start: Any, end: Any, latest: Any, batch: int = 0) -> dict[str, Any
     return {"batchId": batch, "sources": [{name: json.dumps(by_topic) for name, by_topic in offsets.items()}]}
 
 
-def test_tasks_that_all_run_starve_nobody() -> None:
+def test_tasks_that_all_run_report_no_starvation() -> None:
     flow = new_flow()
-    assert look(flow, FULL, None, 0.0) is None
-    assert look(flow, FULL, None, 100.0) is None
-    assert look(flow, [], None, 200.0) is None, "between two batches nothing runs"
+    assert poll(flow, FULL, None, 0.0) is None
+    assert poll(flow, FULL, None, 100.0) is None
+    assert poll(flow, [], None, 200.0) is None, "between two batches nothing runs"
 
 
 def test_a_task_may_wait_a_while_for_its_slot_and_no_longer() -> None:
     flow = new_flow()
-    assert look(flow, STARVED, None, 10.0) is None
-    assert look(flow, STARVED, None, 10.0 + PATIENCE_S - 0.1) is None
-    starved = look(flow, STARVED, None, 10.0 + PATIENCE_S)
+    assert poll(flow, STARVED, None, 10.0) is None
+    assert poll(flow, STARVED, None, 10.0 + PATIENCE_S - 0.1) is None
+    starved = poll(flow, STARVED, None, 10.0 + PATIENCE_S)
     assert starved is not None
     assert starved.waiting == 2
     assert "2 tasks cannot get a slot" in starved.in_words
@@ -67,8 +67,8 @@ def test_a_task_may_wait_a_while_for_its_slot_and_no_longer() -> None:
 
 def test_a_query_without_any_slot_waits_too() -> None:
     flow = new_flow()
-    look(flow, ALL_STARVED, None, 0.0)
-    starved = look(flow, ALL_STARVED, None, PATIENCE_S)
+    poll(flow, ALL_STARVED, None, 0.0)
+    starved = poll(flow, ALL_STARVED, None, PATIENCE_S)
     assert starved is not None
     assert starved.waiting == 4
 
@@ -77,21 +77,21 @@ def test_the_marks_of_a_transaction_are_no_records() -> None:
     flow = new_flow(in_0=9)
     ends = {"in": {"0": 9}}
     for batch in range(4):
-        assert look(flow, FULL, progress(ends, ends, {"in": {"0": 10}}, batch), batch * STILL_S) is None
+        assert poll(flow, FULL, progress(ends, ends, {"in": {"0": 10}}, batch), batch * STILL_S) is None
 
 
 def test_a_wait_that_ended_begins_anew() -> None:
     flow = new_flow()
-    look(flow, STARVED, None, 0.0)
-    look(flow, FULL, None, PATIENCE_S)
-    assert look(flow, STARVED, None, PATIENCE_S + 1) is None
+    poll(flow, STARVED, None, 0.0)
+    poll(flow, FULL, None, PATIENCE_S)
+    assert poll(flow, STARVED, None, PATIENCE_S + 1) is None
 
 
 def test_partitions_that_stood_still_are_named() -> None:
     flow = new_flow()
     latest = progress({"in": {"0": 5, "1": 5}}, {"in": {"0": 9, "1": 5}}, {"in": {"0": 9, "1": 40}})
-    look(flow, STARVED, latest, 0.0)
-    starved = look(flow, STARVED, latest, PATIENCE_S)
+    poll(flow, STARVED, latest, 0.0)
+    starved = poll(flow, STARVED, latest, PATIENCE_S)
     assert starved is not None
     assert starved.in_words == "in-1 is not being read"
 
@@ -106,53 +106,53 @@ def still(batch: int) -> dict[str, Any]:
 
 def test_a_partition_with_records_that_stands_still_is_not_read_whatever_tasks_say() -> None:
     flow = new_flow()
-    look(flow, FULL, None, 0.0)
-    assert look(flow, FULL, still(3), 100.0) is None, "its records may have come at the very end"
-    assert look(flow, FULL, still(3), 100.0 + STILL_S) is None, "the same batch is no second one"
-    starved = look(flow, FULL, still(4), 101.0 + STILL_S)
+    poll(flow, FULL, None, 0.0)
+    assert poll(flow, FULL, still(3), 100.0) is None, "its records may have come at the very end"
+    assert poll(flow, FULL, still(3), 100.0 + STILL_S) is None, "the same batch is no second one"
+    starved = poll(flow, FULL, still(4), 101.0 + STILL_S)
     assert starved is not None
     assert (starved.waiting, starved.partitions) == (0, ("in-1",))
     read = progress(ENDS, {"in": {"0": 9, "1": 41}}, {"in": {"0": 9, "1": 41}}, batch=5)
-    assert look(flow, FULL, read, 106.0) is None
+    assert poll(flow, FULL, read, 106.0) is None
 
 
 def test_two_batches_within_a_moment_accuse_no_partition() -> None:
     flow = new_flow()
     for batch in range(4):
-        assert look(flow, FULL, still(batch), 0.5 * STILL_S * (batch / 4)) is None
+        assert poll(flow, FULL, still(batch), 0.5 * STILL_S * (batch / 4)) is None
 
 
 def test_batches_whose_tasks_hardly_ran_accuse_no_partition() -> None:
     flow = new_flow()
     for number in range(200):  # as on a busy machine, with a batch every second
         running = [StageTasks(4, 4, 0, 0, TASK_S - 0.5)] if number % 2 else []
-        assert look(flow, running, still(number), float(number)) is None
-    look(flow, FULL, still(199), 200.0)
-    look(flow, FULL, still(200), 201.0)
-    assert look(flow, FULL, still(201), 201.0 + STILL_S) is not None, "those that ran longer do"
+        assert poll(flow, running, still(number), float(number)) is None
+    poll(flow, FULL, still(199), 200.0)
+    poll(flow, FULL, still(200), 201.0)
+    assert poll(flow, FULL, still(201), 201.0 + STILL_S) is not None, "those that ran longer do"
 
 
 def test_tasks_that_are_about_to_start_do_not_wait() -> None:
     flow = new_flow()
     starting = [StageTasks(4, 2, 0, 0, SETTLED_S / 2)]
     for second in range(60):  # batches of a second, each seen as it starts
-        assert look(flow, starting, None, float(second)) is None
+        assert poll(flow, starting, None, float(second)) is None
     submitted = [StageTasks(4, 0, 0, 0, SUBMITTED_S / 2)]
     for second in range(60, 120):
-        assert look(flow, submitted, None, float(second)) is None
+        assert poll(flow, submitted, None, float(second)) is None
 
 
 def test_tasks_of_a_lost_executor_may_wait_until_it_is_replaced() -> None:
     flow = new_flow()
     lost = [StageTasks(4, 2, 0, 2, 60.0)]
-    look(flow, lost, None, 0.0)
-    assert look(flow, lost, None, RECOVERY_S - 1) is None
-    assert look(flow, FULL, None, RECOVERY_S) is None
-    look(flow, STARVED, None, RECOVERY_S + 1)
-    assert look(flow, STARVED, None, RECOVERY_S + 2 + PATIENCE_S) is None, "the next batch waits for it, too"
+    poll(flow, lost, None, 0.0)
+    assert poll(flow, lost, None, RECOVERY_S - 1) is None
+    assert poll(flow, FULL, None, RECOVERY_S) is None
+    poll(flow, STARVED, None, RECOVERY_S + 1)
+    assert poll(flow, STARVED, None, RECOVERY_S + 2 + PATIENCE_S) is None, "the next batch waits for it, too"
     flow = new_flow()
-    look(flow, lost, None, 0.0)
-    assert look(flow, lost, None, RECOVERY_S) is not None, "Spark does not recover"
+    poll(flow, lost, None, 0.0)
+    assert poll(flow, lost, None, RECOVERY_S) is not None, "Spark does not recover"
 
 
 def test_partitions_of_the_same_name_on_two_clusters_are_distinguished() -> None:
@@ -166,7 +166,7 @@ def test_partitions_of_the_same_name_on_two_clusters_are_distinguished() -> None
 
     flow = Flow(visible)
     for batch in range(3):
-        starved = look(flow, FULL, {"batchId": batch, "sources": sources}, batch * STILL_S)
+        starved = poll(flow, FULL, {"batchId": batch, "sources": sources}, batch * STILL_S)
     assert asked == [(0, ["in-0"]), (1, ["in-0"])]
     assert starved is not None
     assert starved.partitions == ("in-0",)
@@ -174,22 +174,22 @@ def test_partitions_of_the_same_name_on_two_clusters_are_distinguished() -> None
 
 def test_the_moment_between_two_batches_does_not_end_a_wait() -> None:
     flow = new_flow()
-    look(flow, STARVED, None, 0.0)
-    assert look(flow, [], None, PATIENCE_S) is None
-    assert look(flow, STARVED, None, PATIENCE_S + 1) is not None
+    poll(flow, STARVED, None, 0.0)
+    assert poll(flow, [], None, PATIENCE_S) is None
+    assert poll(flow, STARVED, None, PATIENCE_S + 1) is not None
 
 
 def test_tasks_that_have_waited_too_long_are_starved_until_all_have_a_slot() -> None:
     flow = new_flow()
-    look(flow, STARVED, None, 0.0)
-    starved = look(flow, STARVED, None, PATIENCE_S)
+    poll(flow, STARVED, None, 0.0)
+    starved = poll(flow, STARVED, None, PATIENCE_S)
     assert starved is not None
-    assert look(flow, [], None, PATIENCE_S + 1) == starved, "between two batches"
-    assert look(flow, [StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == starved, "as the next one starts"
-    assert look(flow, FULL, None, PATIENCE_S + 3) is None
+    assert poll(flow, [], None, PATIENCE_S + 1) == starved, "between two batches"
+    assert poll(flow, [StageTasks(4, 2, 0, 0, 0.0)], None, PATIENCE_S + 2) == starved, "as the next one starts"
+    assert poll(flow, FULL, None, PATIENCE_S + 3) is None
 
 
-def test_a_first_batch_that_says_nothing_of_its_start_accuses_nobody() -> None:
+def test_a_first_batch_that_has_no_start_offsets_reports_no_starvation() -> None:
     assert still_partitions(progress(None, {"in": {"0": 0}}, {"in": {"0": 9}})) == {}
 
 
@@ -199,7 +199,7 @@ def test_what_has_nothing_new_does_not_stand_still() -> None:
 
 def test_a_partition_that_no_batch_has_seen_yet_is_not_read() -> None:
     assert still_partitions(progress({"in": {"0": 5}}, {"in": {"0": 9}}, {"in": {"0": 9, "1": 3}})) == {
-        Place(0, "in-1"): 0
+        SourcePartition(0, "in-1"): 0
     }
 
 
@@ -212,26 +212,26 @@ def test_sources_other_than_kafka_say_nothing() -> None:
 def test_tasks_without_a_slot_are_named_before_the_query_has_to_end() -> None:
     flow = new_flow()
     readers = [at("in-0"), at("in-1", is_read=False, task=1)]
-    seen = [flow.look(STARVED, None, readers, 100.0 + second) for second in range(12)]
+    seen = [flow.update(STARVED, None, readers, 100.0 + second) for second in range(12)]
     first = next(number for number, each in enumerate(seen) if each is not None)
     assert first == STARVED_S
     assert [each.partitions for each in seen[first:] if each is not None] == [("in-1",)] * (12 - first)
     assert [each.lasts for each in seen[first:] if each is not None] == [False] * (10 - first) + [True, True]
 
 
-def test_one_late_look_accuses_nobody() -> None:
+def test_one_late_poll_reports_no_starvation() -> None:
     flow = new_flow()
-    assert flow.look(STARVED, None, None, 0.0) is None
-    assert flow.look(STARVED, None, None, 60.0) is None, "the machine slept between the two"
+    assert flow.update(STARVED, None, None, 0.0) is None
+    assert flow.update(STARVED, None, None, 60.0) is None, "the machine slept between the two"
 
 
 def test_a_task_that_reads_has_a_slot_whatever_spark_says() -> None:
     flow = new_flow()
     shared = [at("in-0"), at("in-1", task=1), at("in-2"), at("in-3", task=1)]
     late = [StageTasks(2, 1, 0, 0, 60.0)]
-    assert [flow.look(late, None, shared, float(second)) for second in range(20)] == [None] * 20
+    assert [flow.update(late, None, shared, float(second)) for second in range(20)] == [None] * 20
     with_shuffle = [*late, StageTasks(4, 2, 0, 0, 60.0)]
-    starved = [flow.look(with_shuffle, None, shared, float(second)) for second in range(20, 40)][-1]
+    starved = [flow.update(with_shuffle, None, shared, float(second)) for second in range(20, 40)][-1]
     assert starved is not None
     assert (starved.waiting, starved.partitions) == (2, ()), "the tasks after the shuffle have none"
 
@@ -239,4 +239,4 @@ def test_a_task_that_reads_has_a_slot_whatever_spark_says() -> None:
 def test_sparks_progress_is_not_asked_where_readers_report() -> None:
     flow = new_flow()
     for batch in range(4):
-        assert flow.look(FULL, still(batch), [at("in-0"), at("in-1")], batch * STILL_S) is None
+        assert flow.update(FULL, still(batch), [at("in-0"), at("in-1")], batch * STILL_S) is None

@@ -43,7 +43,7 @@ class FakeQuery:
 @pytest.fixture(autouse=True)
 def starved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the watch look all the time at a query with a task that has no slot."""
-    monkeypatch.setattr(flow_watch, "_LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr(flow_watch, "_POLL_EVERY_S", 0.005)
     monkeypatch.setattr(flow, "PATIENCE_S", 0.0)
     monkeypatch.setattr(flow, "STARVED_S", 0.0)
     monkeypatch.setattr(flow_watch, "running_stages", lambda _query: STARVED)
@@ -83,6 +83,27 @@ def test_a_query_that_has_failed_is_not_called_starved(monkeypatch: pytest.Monke
     for _ in range(5):
         assert looks.acquire(timeout=WAIT_S)
     watch.end()
+    assert watch.failed is None
+    assert not query.stopped.is_set()
+
+
+def test_the_end_does_not_wait_for_a_look_and_what_that_finds_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def stages(_query: Any) -> list[StageTasks]:
+        looking.set()
+        assert go_on.wait(WAIT_S)
+        return STARVED
+
+    monkeypatch.setattr(flow_watch, "running_stages", stages)
+    query = FakeQuery()
+    watch = watching(query)
+    watch.start()
+    assert looking.wait(WAIT_S)
+    watch.end()
+    assert watch._thread.is_alive()
+    go_on.set()
+    watch._thread.join(WAIT_S)
     assert watch.failed is None
     assert not query.stopped.is_set()
 
@@ -160,7 +181,7 @@ def test_it_ends_with_the_jvm(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     assert not caplog.records
 
 
-def test_progress_is_noted_at_every_look() -> None:
+def test_progress_is_noted_at_every_poll() -> None:
     noted = threading.Semaphore(0)
     query: Any = FakeQuery()
     watch = FlowWatch(query, "fraud", lambda _source, _partitions: {}, None, noted.release, stops=False)

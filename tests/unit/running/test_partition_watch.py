@@ -25,10 +25,10 @@ def watch(control: FakeControl, has_ended: Any = lambda: False, free: tuple[int,
 def test_new_partitions_get_the_slots_that_are_free_in_every_count() -> None:
     control = FakeControl()
     watching = watch(control, free=(3, 7, 2, 4))  # 7: another query is between two batches
-    watching.look()
+    watching.poll()
     assert control.more_tasks is None, "nothing is counted without new partitions"
     control.new = ["payments-1"]
-    watching.look()
+    watching.poll()
     assert (control.more_tasks, control.did) == (2, ["end batch"])
 
 
@@ -36,16 +36,16 @@ def test_new_partitions_end_the_batch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     control = FakeControl()
     watching = watch(control)
-    watching.look()
+    watching.poll()
     assert control.did == []
     control.new = ["payments-1", "payments-2"]
-    watching.look()
+    watching.poll()
     assert control.did == ["end batch"]
     assert [record.getMessage() for record in caplog.records] == [
         "query 'fraud': reading 2 new partitions: payments-1, payments-2"
     ]
     control.new = []  # the batch is about to end
-    watching.look()
+    watching.poll()
     assert control.did == ["end batch"]
 
 
@@ -54,7 +54,7 @@ def test_no_batch_is_ended_after_the_end() -> None:
     control.new = ["payments-1"]
     ended = watch(control)
     ended.end()
-    ended.look()
+    ended.poll()
     assert control.did == []
 
 
@@ -62,7 +62,7 @@ def test_no_batch_is_ended_after_the_end() -> None:
 def test_a_spark_that_does_not_answer_is_asked_again_without_a_line(
     failure: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr(partition_watch, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(partition_watch, "_POLL_EVERY_S", 0.001)
     control = FakeControl()
     control.failure, control.new = failure, ["payments-1"]
     watching = watch(control)
@@ -78,7 +78,7 @@ def test_a_spark_that_does_not_answer_is_asked_again_without_a_line(
 def test_an_unknown_failure_is_logged_and_does_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr(partition_watch, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(partition_watch, "_POLL_EVERY_S", 0.001)
     control = FakeControl()
     control.failure = ValueError("what is this")
     watching = watch(control)
@@ -89,7 +89,7 @@ def test_an_unknown_failure_is_logged_and_does_not_end_the_watch(
 
 
 def test_it_ends_with_the_query(monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil) -> None:
-    monkeypatch.setattr(partition_watch, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(partition_watch, "_POLL_EVERY_S", 0.001)
     control = FakeControl()
     watching = watch(control, has_ended=lambda: control.asked >= 3)
     watching.start()

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tailrace.engine import FunctionCost
 from tailrace.errors import QueryFailed, QueryRefused
 from tailrace.pipeline import Mode
 from tailrace.preflight.report import CheckReport
+from tailrace.running import progress
 from tailrace.running import query as running
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery
@@ -43,7 +45,8 @@ class EndingControl(FakeControl):
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "failure_text", lambda _query: None)
     monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: False)
-    monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(running, "_POLL_EVERY_S", 0.001)
+    monkeypatch.setattr(progress, "_NOTE_EVERY_S", 0.0)
 
 
 def run(
@@ -87,6 +90,22 @@ def test_a_wait_lasts_until_the_last_commit_although_spark_calls_the_query_inact
     assert not committing.wait(0.05)
     control.ended = True
     assert committing.wait(20)
+
+
+def test_the_end_of_a_bounded_run_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_POLL_EVERY_S", 20)
+    query, control = FakeQuery(5), FakeControl()
+    bounded = run(query, control=control)
+    bounded.bounded = True
+    threading.Timer(0.05, setattr, [control, "ended", True]).start()
+    began = time.monotonic()
+    assert bounded.wait()
+    assert time.monotonic() - began < 10
+
+
+def test_the_summary_after_a_stop_asks_spark_nothing_more() -> None:
+    stopped = run(FakeQuery(5))
+    assert stopped.stop() is stopped.summary()
 
 
 def test_a_stop_saves_what_was_read_and_repeats_nothing() -> None:
@@ -157,6 +176,51 @@ def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
     assert query.did == ["stop"]
     assert not checkpoint.held
     assert stopped.summary().repeats == "the stop was interrupted"
+
+
+def test_a_stop_that_saves_nothing_does_not_wait_for_the_batch() -> None:
+    query, checkpoint, control = FakeQuery(5), FakeCheckpoint(), FakeControl()
+    stopped = run(query, checkpoint=checkpoint, control=control)
+    stopped.skip_saving()
+    assert stopped.stop(60).repeats == "the stop was interrupted"
+    assert (query.did, control.did) == (["stop"], ["close"])
+    assert not checkpoint.held
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_last_counts_arrive_leaves_nothing_locked(number: signal.Signals) -> None:
+    class Interrupting(FakeCounts):
+        def settle(self) -> None:
+            signal.raise_signal(number)
+
+    query, checkpoint = FakeQuery(5), FakeCheckpoint()
+    control = EndingControl(query)
+    stopped = run(query, [Interrupting()], checkpoint, control=control)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(stop):
+        stopped.stop()
+    assert not checkpoint.held
+    assert control.did == ["stop", "close"]
+    assert stopped.is_over
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_third_signal_releases_the_checkpoint_of_a_query_that_has_ended(*, ended: bool) -> None:
+    class Stubborn(FakeQuery):
+        def stop(self) -> None:
+            super().stop()
+            self.isActive = not ended
+            raise KeyboardInterrupt
+
+    class Impatient(FakeControl):
+        def stop(self) -> None:
+            raise KeyboardInterrupt
+
+    query, checkpoint = Stubborn(5), FakeCheckpoint()
+    with pytest.raises(KeyboardInterrupt):
+        run(query, checkpoint=checkpoint, control=Impatient()).stop()
+    assert checkpoint.held is not ended, "a query that may run keeps its checkpoint"
 
 
 def test_a_checkpoint_on_request_returns_what_was_saved() -> None:
@@ -236,11 +300,21 @@ def test_counts_that_cannot_be_asked_for_any_more_do_not_hide_the_rest() -> None
     assert (summary.name, summary.mode, summary.checkpoint) == ("fraud", "realtime", "/checkpoints/fraud")
 
 
-def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("counts", [[FakeCounts()], []], ids=["pipeline", "writer"])
+def test_stopping_waits_for_the_tasks_whose_counts_are_still_to_come(
+    counts: list[FakeCounts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for those of the readers alone: a user's own writer has no others."""
     answers = iter([True, True, False])
-    monkeypatch.setattr(running, "has_tasks_at_work", lambda _query: next(answers))
-    query, checkpoint = FakeQuery(1), FakeCheckpoint()
-    run(query, [FakeCounts()], checkpoint).stop()
+    control = EndingControl(query := FakeQuery(1))
+
+    def has_tasks_at_work(_query: object) -> bool:
+        assert "close" not in control.did, "what arrives later is dropped"
+        return next(answers)
+
+    monkeypatch.setattr(running, "has_tasks_at_work", has_tasks_at_work)
+    checkpoint = FakeCheckpoint()
+    run(query, counts, checkpoint, control=control).stop()
     assert next(answers, None) is None
     assert query.did == ["stop"]
     assert not checkpoint.held
@@ -327,7 +401,7 @@ def test_an_error_of_a_jvm_that_lives_is_not_taken_for_its_death(
     def fail() -> None:
         raise Py4JError("An error occurred while calling o42.recentProgress")
 
-    monkeypatch.setattr(alive, "_note_progress", fail)
+    monkeypatch.setattr(alive._progress, "note", fail)
     with pytest.raises(QueryFailed, match="did not answer"):
         alive.wait(20)
     assert checkpoint.held
@@ -384,7 +458,7 @@ def test_free_slots_are_divided_among_the_sources() -> None:
     running.follow_partitions(endpoints, lambda: 5)
     assert running._partitions is not None
     control.new = ["payments-1"]
-    running._partitions.look()
+    running._partitions.poll()
     assert control.more_tasks == 2
     control.readers = [at("payments-0", 1)]
     assert [(each.topic, each.lag) for each in running.positions()] == [("payments", 2)]

@@ -32,7 +32,7 @@ class FakeRunning:
     """A query that runs until it is told to stop."""
 
     def __init__(self) -> None:
-        self.was_asked = self.is_stopped = False
+        self.was_asked = self.is_stopped = self.saves_nothing = False
 
     def __enter__(self) -> Self:
         return self
@@ -43,6 +43,10 @@ class FakeRunning:
     def wait(self, *, stop: threading.Event) -> bool:
         self.was_asked = stop.is_set()
         return False
+
+    def skip_saving(self) -> None:
+        assert not self.is_stopped
+        self.saves_nothing = True
 
     def summary(self) -> str:
         return "the summary"
@@ -66,6 +70,44 @@ def test_a_signal_right_after_the_start_stops_the_query(
 
     assert run_with(monkeypatch, start) == ("the summary", False)
     assert running.was_asked
+    assert running.is_stopped
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_second_signal_before_the_stop_begins_leaves_it_no_time_to_save(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, signals: int
+) -> None:
+    class Signalled(FakeRunning):
+        def wait(self, *, stop: threading.Event) -> bool:
+            for _ in range(signals):
+                signal.raise_signal(number)
+            return super().wait(stop=stop)
+
+    running = Signalled()
+
+    def start(*_: object, on_confirmed: Callable[[], object]) -> FakeRunning:
+        on_confirmed()
+        return running
+
+    if signals == 1:
+        assert run_with(monkeypatch, start) == ("the summary", False)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            run_with(monkeypatch, start)
+    assert running.saves_nothing is (signals == 2)
+    assert running.is_stopped
+
+
+def test_an_interrupt_that_is_no_second_signal_saves_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(FakeRunning):
+        def wait(self, *, stop: threading.Event) -> bool:
+            raise KeyboardInterrupt
+
+    running = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        run_with(monkeypatch, lambda *_, **__: running)
+    assert not running.saves_nothing
     assert running.is_stopped
 
 

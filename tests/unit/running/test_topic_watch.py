@@ -68,20 +68,20 @@ def test_each_notice_is_a_warning(notice: dict[str, Any], sentence: str, caplog:
     control = FakeControl()
     watching = watch(control)
     control.said = [notice]
-    watching.look()
-    watching.look()
+    watching.poll()
+    watching.poll()
     assert [each.getMessage() for each in caplog.records] == [f"query 'fraud': {sentence}"]
     assert {each.levelno for each in caplog.records} == {logging.WARNING}
 
 
-def test_topics_that_are_written_to_are_looked_at_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_that_are_written_to_are_checked_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
     outputs = FakeOutputs()
     watching = watch(FakeControl(), outputs)
     outputs.recreated = ["decisions"]
     for _ in range(4):
-        watching.look()
+        watching.poll()
     assert caplog.records == []
-    watching.look()
+    watching.poll()
     assert [each.getMessage() for each in caplog.records] == [
         "query 'fraud': topic 'decisions', which it writes to, was deleted and created again: earlier results are gone"
     ]
@@ -100,7 +100,7 @@ def test_the_last_notice_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) 
 def test_a_spark_that_does_not_answer_is_asked_again_without_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr(topic_watch, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(topic_watch, "_POLL_EVERY_S", 0.001)
     monkeypatch.setattr(topic_watch, "has_jvm_ended", lambda _: False)
     control = FakeControl()
     control.failure = Py4JNetworkError("gone")

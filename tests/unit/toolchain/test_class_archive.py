@@ -89,7 +89,7 @@ def test_archives_can_be_switched_off(archive: ClassArchive, monkeypatch: pytest
 
 
 def test_java_gets_the_class_path_and_the_class_list(tmp_path: Path, jar: Path) -> None:
-    arguments = tmp_path / "told"
+    arguments = tmp_path / "arguments"
     script = WRITES + f'for argument; do echo "$argument"; done > {arguments}\n'
     script += (
         f'for argument; do case $argument in *ClassListFile=*) cp "${{argument#*=}}" {arguments}.list ;; esac; done\n'

@@ -51,13 +51,15 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("way", "kind", "function", "returns"), CASES)
-def test_a_result_of_the_wrong_length_names_the_function(way: str, kind: int, function: Any, returns: Any) -> None:
-    run = load_worker(spec_of(way, kind, function, returns, retries=0, schema=SENT))
+@pytest.mark.parametrize(("call_with", "kind", "function", "returns"), CASES)
+def test_a_result_of_the_wrong_length_names_the_function(
+    call_with: str, kind: int, function: Any, returns: Any
+) -> None:
+    run = load_worker(spec_of(call_with, kind, function, returns, retries=0, schema=SENT))
     failures = [
         run(message)[1]
         for message in (in_arrow(batch(1, 2)), END_OF_INPUT)
-        if message != END_OF_INPUT or way == "stream"
+        if message != END_OF_INPUT or call_with == "stream"
     ]
     (failure,) = [json.loads(next(iter(each.values()))) for each in failures if each]
     assert "must match the number of input rows" in failure["error"]

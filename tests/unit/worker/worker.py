@@ -24,7 +24,7 @@ PLAIN = (
 
 
 def spec_of(
-    way: str, kind: int, function: Callable[..., Any], returns: DataType, retries: int = 0, **more: Any
+    call_with: str, kind: int, function: Callable[..., Any], returns: DataType, retries: int = 0, **more: Any
 ) -> dict[str, Any]:
     call = {
         "name": "f",
@@ -34,7 +34,7 @@ def spec_of(
         "id": 1,
     }
     options = {"inputs": ['"long"'], "plain": kind in PLAIN, "must_fail": False, "alone": retries}
-    return {"way": way, "kind": kind, "conf": CONF, "functions": [call], **options, **more}
+    return {"call_with": call_with, "kind": kind, "conf": CONF, "functions": [call], **options, **more}
 
 
 def load_worker(spec: dict[str, Any]) -> Callable[..., Any]:

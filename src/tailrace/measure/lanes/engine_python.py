@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tailrace.measure.lane import Announce
-from tailrace.measure.lanes.engine_setup import Engine
+from tailrace.measure.lanes.engine_setup import CHECK_NETWORK, Engine
 from tailrace.toolchain.addresses import redact_addresses
+from tailrace.toolchain.java_download import CHECKSUM_DIFFERS, CHECKSUM_WHY, NO_INSTALLER, UNREACHABLE
 from tailrace.toolchain.staging import staging
 
 _LONGEST_S = 1800.0
@@ -104,9 +105,7 @@ def _installer(engine: Engine, python: Path) -> list[str]:
         return [sys.executable, "-m", "pip", "--python", str(python), "install", *quick, *quiet, *checked]
     if (uv := shutil.which("uv")) is not None:
         return [uv, "pip", "install", "--python", str(python), *checked]
-    raise engine.refused(
-        "this Python environment has neither pip nor uv", "run `python -m ensurepip` or install uv, and try again"
-    )
+    raise engine.refused(NO_INSTALLER, "run `python -m ensurepip` or install uv, and try again")
 
 
 def _run(engine: Engine, command: Sequence[str], announce: Announce, total: int = 0) -> None:
@@ -134,8 +133,7 @@ def _run(engine: Engine, command: Sequence[str], announce: Announce, total: int 
             bound.cancel()
     if process.returncode != 0:
         why = f"it took longer than {_LONGEST_S:g} s" if process.returncode == -signal.SIGKILL else _reason(output)
-        fix = "check the network connection and try again"
-        raise engine.refused(why, fix, detail=redact_addresses(output))
+        raise engine.refused(why, CHECK_NETWORK, detail=redact_addresses(output))
 
 
 def _read(process: subprocess.Popen[str], progress: Callable[[int, str], None]) -> str:
@@ -154,9 +152,9 @@ def _read(process: subprocess.Popen[str], progress: Callable[[int, str], None]) 
 
 
 def _reason(output: str) -> str:
-    if re.search(r"do(es)? not match the (hash|expected)|hash mismatch", output, re.IGNORECASE):
-        return "what was downloaded is not what the lock file names: its checksum differs"
-    if re.search(r"retrying|connection|error sending request|dns error", output, re.IGNORECASE):
+    if CHECKSUM_DIFFERS.search(output):
+        return CHECKSUM_WHY
+    if UNREACHABLE.search(output):
         return "PyPI, or the mirror in pip's settings, could not be reached"
     wanted = re.search(r"No matching distribution found for (\S+)", output)
     if wanted is not None:

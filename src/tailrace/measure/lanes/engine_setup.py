@@ -10,7 +10,8 @@ from pathlib import Path
 from tailrace.errors import LaneUnavailable, ToolchainError
 from tailrace.measure.lane import Announce, Cell, Command
 from tailrace.toolchain import Java, cache_dir, ensure_java, find_java, ivy, pyspark_jars_dir, read_lock
-from tailrace.toolchain.filelock import LockTimeoutError, exclusive
+from tailrace.toolchain.directories import UNWRITABLE_FIX
+from tailrace.toolchain.filelock import END_HOLDER, LockTimeoutError, exclusive
 from tailrace.toolchain.jars import Fetch, JarCache
 from tailrace.toolchain.staging import staging
 
@@ -29,6 +30,7 @@ PRODUCER: Mapping[str, str] = {"acks": "all", "linger.ms": "0"}
 """The same in every engine. The default of ``linger.ms`` differs: 5 in Kafka's clients since 4.0 and in librdkafka, 100
 in Kafka Streams."""
 
+CHECK_NETWORK = "check the network connection and try again"
 _LOCK_TIMEOUT_S = 1800.0
 """How long one process waits for another that sets up the same engine: the largest takes minutes on a slow network."""
 _COMPILE_TIMEOUT_S = 300.0
@@ -69,18 +71,16 @@ class Engine:
             with exclusive(self.folder / "lock", on_wait=waits, timeout_s=_LOCK_TIMEOUT_S):
                 yield
         except LockTimeoutError as error:
-            raise self.refused(
-                f"process {error.holder} has been setting it up for too long", "end that process and try again"
-            ) from error
+            raise self.refused(f"process {error.holder} has been setting it up for too long", END_HOLDER) from error
         except OSError as error:
             raise self.refused(
                 f"{self.folder} cannot be written ({error.strerror or error})",
-                "make room or give write permission there, or set TAILRACE_HOME to another folder",
+                UNWRITABLE_FIX,
             ) from error
         except ToolchainError as error:
             # The fix of this error, `tailrace doctor --fix`, would repair Tailrace's own jars and not these.
             why = error.what.rstrip(".") + (f": {error.why}" if error.why else "")
-            raise self.refused(why, "check the network connection and try again", detail=error.detail or "") from error
+            raise self.refused(why, CHECK_NETWORK, detail=error.detail or "") from error
 
     def java(self, announce: Announce) -> Java:
         """Return the Java to run it on; obtain one if this machine has none."""

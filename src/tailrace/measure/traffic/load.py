@@ -38,7 +38,7 @@ _CLOSEST_NS = NS_PER_S // 2_000
 _TOGETHER_NS = NS_PER_S // 1_000
 """At 9,000 records a second, a wake-up for each record takes 0.8 cores more in broker, load and probe than a thousand
 wake-ups. On two cores the engine needs them. The wait counts as latency."""
-_LOOK_EVERY_NS = NS_PER_S // 20
+_POLL_EVERY_NS = NS_PER_S // 20
 """The interval between checks for messages and errors, even if no record is due."""
 _HEAD_START_NS = 2 * NS_PER_S
 """The process needs this long to start and to send the burst."""
@@ -171,16 +171,16 @@ class _Sender:
     def run(self) -> dict[str, Any]:
         """Send all records that are due; return the report."""
         self._send_burst(self.orders.settings["burst"])
-        index, now, look_at = 0, self.clock.now_ns(), 0
+        index, now, poll_at = 0, self.clock.now_ns(), 0
         while index < self.end and not self.orders.released.is_set():
-            if now >= look_at:  # too expensive for every record
+            if now >= poll_at:  # too expensive for every record
                 self._obey()
                 self.producer.poll(0)
-                look_at = now + _LOOK_EVERY_NS
+                poll_at = now + _POLL_EVERY_NS
             due = self.plan.due_ns(index)
             if now < due:
                 send_at = -(-due // self.every_ns) * self.every_ns
-                time.sleep(min(send_at - now, _LOOK_EVERY_NS) / NS_PER_S)
+                time.sleep(min(send_at - now, _POLL_EVERY_NS) / NS_PER_S)
                 now = self.clock.now_ns()
                 if now < due:
                     continue

@@ -5,23 +5,22 @@ Problem:
     offsets of other records for its own.
 
 Do this instead:
-    Give each query its own folder. The default, ``.tailrace/checkpoints/<name>``, is one.
+    Give each query its own folder. By default each query has its own: ``.tailrace/checkpoints/<name>``.
 """
 
 from collections.abc import Iterator
 
+from tailrace.conditions.checkpoints import CHECKPOINT_FOREIGN
 from tailrace.preflight.finding import Finding, error
 from tailrace.preflight.query import Query
 
-CODE = "CHECKPOINT_FOREIGN"
+CODE = CHECKPOINT_FOREIGN.code
 
 
 def check(query: Query) -> Iterator[Finding]:
     """Compare the checkpoint's owner with the query."""
     if query.saved is not None and query.saved.belongs_to:
-        yield error(
-            CODE,
-            f"the checkpoint {query.saved.location} belongs to {query.saved.belongs_to}",
-            why=f"to continue from its offsets would skip or repeat records of {query.name!r}",
-            fix="give this query its own: --checkpoint DIR; or delete the folder if nobody needs its progress",
+        message = CHECKPOINT_FOREIGN.message(
+            location=query.saved.location, owner=query.saved.belongs_to, query=query.name
         )
+        yield error(CODE, message.what, why=message.why, fix=message.fix)

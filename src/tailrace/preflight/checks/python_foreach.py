@@ -1,8 +1,8 @@
 """The query writes with ``foreach`` and a Python function.
 
 Problem:
-    ``.writeStream.foreach(f)`` in real time: Spark allows it, and sends rows to Python only when there is a megabyte of
-    them. Rows wait for seconds, at most until the end of the batch.
+    ``.writeStream.foreach(f)`` in real time: Spark allows it, and sends rows to Python in blocks of 1 MB. Rows
+    wait for seconds, at most until the end of the batch.
 
 Do this instead:
     Write to a Kafka topic, and call ``f`` in an ordinary consumer.
@@ -22,6 +22,6 @@ def check(query: Query) -> Iterator[Finding]:
         yield warning(
             CODE,
             "foreach with a Python function holds rows back, for seconds or until the next checkpoint",
-            why="Spark sends them to Python only when there is a megabyte of them or the batch ends",
+            why="Spark sends rows to Python in blocks of 1 MB, or when the batch ends",
             fix=query.or_microbatch("write to a Kafka topic and consume that"),
         )

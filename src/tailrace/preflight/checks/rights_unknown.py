@@ -1,8 +1,8 @@
 """The broker does not report the user's permissions.
 
 Problem:
-    Nobody knows before the start whether the pipeline's user may use its topics: a missing permission ends the query
-    when it first reads or writes.
+    Tailrace cannot tell before the start whether the pipeline's user may use its topics: a missing permission ends the
+    query when it first reads or writes.
 
 Do this instead:
     Use a broker that reports permissions, as Apache Kafka does since 2.3. With another one, ask its administrator:

@@ -20,6 +20,6 @@ CODE = SETTING_REFUSED.code
 
 def check(query: Query) -> Iterator[Finding]:
     """Compare the settings with those that cannot work."""
-    for refusal in unworkable(query.settings, shuffles=query.shuffles) if query.realtime else ():
-        value = f"={query.setting(refusal.key)}"
-        yield refused(query, SETTING_REFUSED, setting=refusal.key, value=value, cause=refusal.why)
+    for each in unworkable(query.settings, shuffles=query.shuffles) if query.realtime else ():
+        value = f"={query.setting(each.key)}"
+        yield refused(query, SETTING_REFUSED, setting=each.key, value=value, cause=each.why)

@@ -10,6 +10,7 @@ Do this instead:
 
 from collections.abc import Iterator
 
+from tailrace.conditions.checkpoints import WITH_FRESH_CHECKPOINT
 from tailrace.errors import counted
 from tailrace.preflight.finding import Finding, warning
 from tailrace.preflight.query import Query
@@ -37,4 +38,4 @@ def check(query: Query) -> Iterator[Finding]:
 def _fix(query: Query, source: int) -> str:
     pinned = query.saved is not None and query.saved.shuffle_partitions is not None
     fewer = f"use --shuffle-partitions {source}, or unset {SHUFFLE_PARTITIONS}"
-    return f"{fewer}, with a fresh checkpoint: --checkpoint DIR" if pinned else fewer
+    return f"{fewer}, {WITH_FRESH_CHECKPOINT}" if pinned else fewer

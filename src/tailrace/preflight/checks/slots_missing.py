@@ -12,6 +12,7 @@ Do this instead:
 
 from collections.abc import Iterator
 
+from tailrace.conditions.checkpoints import WITH_FRESH_CHECKPOINT
 from tailrace.conditions.spark import SLOTS_MISSING
 from tailrace.errors import counted
 from tailrace.plan.slots import Slots, cores_for
@@ -50,9 +51,9 @@ def _consequence(query: Query) -> str:
     if query.shuffles:
         return "with fewer slots Spark refuses to start the query"
     unread = unread_partitions(query)
-    if not unread:
-        return "with fewer slots Spark never reads some partitions, and reports no error"
-    named = ", ".join(unread[:_NAMED]) + (f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else "")
+    named = ", ".join(unread[:_NAMED]) or "some partitions"
+    if len(unread) > _NAMED:
+        named += f" and {len(unread) - _NAMED} more"
     return f"with fewer slots Spark never reads {named}, and reports no error"
 
 
@@ -71,7 +72,7 @@ def _fixes(query: Query, slots: Slots) -> list[str]:
     each = _fitting_partitions(query, slots)
     if each > 0:
         pinned = query.saved is not None and query.saved.shuffle_partitions is not None
-        fixes.append(f"--shuffle-partitions {each}" + (" with a fresh checkpoint: --checkpoint DIR" if pinned else ""))
+        fixes.append(f"--shuffle-partitions {each}" + (f" {WITH_FRESH_CHECKPOINT}" if pinned else ""))
     return [*fixes, *(["--mode microbatch"] if query.runs_in_microbatch else [])]
 
 

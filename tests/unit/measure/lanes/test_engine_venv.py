@@ -104,7 +104,10 @@ def test_an_environment_without_its_python_is_replaced(
     ("output", "why"),
     [
         ("WARNING: Retrying after connection broken by host='registry.example.org'", "could not be reached"),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "its checksum differs"),
+        (
+            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+            "checksum of a download differs",
+        ),
         ("ERROR: No matching distribution found for one==1", "has no one==1 for this machine"),
         ("error: command 'gcc' failed: No such file or directory", "command 'gcc' failed"),
         ("", "the installer failed"),

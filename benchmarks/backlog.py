@@ -3,7 +3,7 @@
 Part one reads 24 partitions with 4 tasks. A million records become visible in one partition at once, and the latency of
 records in the other partitions is taken until the million is read. Part two takes the CPU time of 100 partitions
 without records on 4 tasks. What shared tasks cost under an ordinary load: `tailrace bench study shared-tasks`.
-Writes `benchmarks/results/shared-tasks.json`.
+Writes `benchmarks/results/backlog.json`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tailrace.kafka.topics import ClientConfig, create_topic
 from tailrace.running.query import RunningQuery
 from tailrace.spark_session import end_session
 
-RESULT = Path(__file__).parent / "results" / "shared-tasks.json"
+RESULT = Path(__file__).parent / "results" / "backlog.json"
 TASKS = 4
 PARTITIONS = 24
 BACKLOG = 1_000_000
@@ -114,13 +114,13 @@ def beside_a_backlog(client: ClientConfig, folder: Path) -> dict[str, Any]:
             hidden.commit_transaction(TIMEOUT_S)
             await_read(running)
             took_s, ended_ns = time.monotonic() - began, time.time_ns()
-        found = {
+        result = {
             "before": others.latency(before_ns, began_ns),
             "during": others.latency(began_ns, ended_ns),
             "backlog_read_in_s": round(took_s, 1),
         }
-    print(json.dumps(found), flush=True)
-    return found
+    print(json.dumps(result), flush=True)
+    return result
 
 
 def await_read(running: RunningQuery) -> None:
@@ -195,12 +195,12 @@ def idle(client: ClientConfig, folder: Path, broker_pid: int) -> dict[str, Any]:
         before = {name: cpu_s(each) for name, each in (("spark", sparks), ("broker", brokers))}
         time.sleep(IDLE_S)
         used = {name: cpu_s(each) - before[name] for name, each in (("spark", sparks), ("broker", brokers))}
-    found = {
+    result = {
         "partitions": IDLE_PARTITIONS, "tasks": TASKS, "seconds": IDLE_S,
         "cpu_ms_per_s": {name: round(1000 * each / IDLE_S, 1) for name, each in used.items()},
     }  # fmt: skip
-    print(json.dumps(found), flush=True)
-    return found
+    print(json.dumps(result), flush=True)
+    return result
 
 
 def tree(pid: int) -> list[psutil.Process]:
