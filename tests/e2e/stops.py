@@ -20,7 +20,8 @@ import tailrace as tr
 from tailrace.engine import has_tasks_at_work
 from tailrace.errors import TailraceError
 from tailrace.kafka.records import read_records
-from tailrace.running.query import RunningQuery, RunSummary
+from tailrace.running.query import RunningQuery
+from tailrace.running.summary import RunSummary
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 

@@ -14,7 +14,7 @@ import tailrace as tr
 from tailrace.errors import RecordTooLarge
 from tailrace.kafka.records import read_records
 from tailrace.kafka.topics import create_topic
-from tailrace.running.query import RunSummary
+from tailrace.running.summary import RunSummary
 from tailrace.testing import run
 
 LIMIT = 100_000

@@ -23,7 +23,8 @@ import tailrace as tr
 from tailrace.errors import SlotsMissing
 from tailrace.kafka.records import read_records
 from tailrace.kafka.topics import log_ends
-from tailrace.running.query import RunningQuery, RunSummary
+from tailrace.running.query import RunningQuery
+from tailrace.running.summary import RunSummary
 
 pytestmark = pytest.mark.usefixtures("spark")
 

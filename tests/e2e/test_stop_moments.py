@@ -17,8 +17,9 @@ from tailrace.engine import has_tasks_at_work
 from tailrace.errors import QueryFailed
 from tailrace.kafka.broker import Broker
 from tailrace.running import start as starting
-from tailrace.running.query import RunningQuery, RunSummary
+from tailrace.running.query import RunningQuery
 from tailrace.running.saving import SavedCheckpoint
+from tailrace.running.summary import RunSummary
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -14,7 +14,8 @@ from tailrace.pipeline import Mode, Pipeline
 from tailrace.prepare.options import RunOptions
 
 if TYPE_CHECKING:
-    from tailrace.running.query import RunningQuery, RunSummary
+    from tailrace.running.query import RunningQuery
+    from tailrace.running.summary import RunSummary
 
 
 @takes_run_options

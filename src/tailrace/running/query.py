@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from py4j.protocol import Py4JError
@@ -29,12 +29,13 @@ from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
 from tailrace.running.broker_watch import BrokerWatch, Ping
-from tailrace.running.ending import Ending, RepeatReason
+from tailrace.running.ending import Ending
 from tailrace.running.flow_watch import FlowWatch
 from tailrace.running.partition_watch import PartitionWatch
 from tailrace.running.positions import Position, read_positions
 from tailrace.running.progress import Progress
 from tailrace.running.saving import SavedCheckpoint, Saving
+from tailrace.running.summary import RunSummary
 from tailrace.running.topic_watch import TopicWatch
 from tailrace.running.visible_records import VisibleRecords
 
@@ -48,30 +49,6 @@ _TASKS_END_EVERY_S = 0.02
 _MAY_STILL_RUN = "the query may still run, so its checkpoint stays locked"
 _SPARK_FAILED = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise, even if its JVM is gone."""
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What a query did between its start and its end, according to its completed batches."""
-
-    name: str
-    mode: str
-    seconds: float
-    batches: int
-    input_rows: int
-    checkpoint: str
-    malformed: Mapping[str, int]
-    """Malformed records by reason, in the tasks that have ended; a record that is read again counts again."""
-    why_microbatch: tuple[Mapping[str, str], ...] = ()
-    """With ``mode="auto"``: why it runs in micro-batch: the errors in real time."""
-    python: Mapping[str, FunctionCost] = field(default_factory=dict)
-    """What each Python function cost, if the engine ran it."""
-    uncommitted_rows: int = 0
-    """Records that are not saved: after the query has stopped, those that the next start processes again."""
-    refused: Mapping[str, int] = field(default_factory=dict)
-    """In real time, results that Kafka refused and that are dead letters, by reason; counted like ``malformed``."""
-    repeats: RepeatReason | str = ""
-    """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
 
 
 def jvm_ended(name: str) -> QueryFailed:

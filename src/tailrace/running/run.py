@@ -9,9 +9,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tailrace.pipeline import Pipeline
 from tailrace.prepare.options import RunOptions, takes_options
 from tailrace.prepare.target import Announce
-from tailrace.running.query import RunningQuery, RunSummary
+from tailrace.running.query import RunningQuery
 from tailrace.running.signals import stop_on_signals
 from tailrace.running.start import start_query
+from tailrace.running.summary import RunSummary
 
 
 @takes_options(RunOptions)

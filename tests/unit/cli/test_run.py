@@ -18,7 +18,7 @@ from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.options import RunOptions
 from tailrace.running.ending import RepeatReason
-from tailrace.running.query import RunSummary
+from tailrace.running.summary import RunSummary
 
 Capture = pytest.CaptureFixture[str]
 
