@@ -2,6 +2,8 @@ package org.apache.spark.sql.kafka010.tailrace
 
 import java.{util => ju}
 
+import scala.util.control.NonFatal
+
 import org.apache.kafka.clients.consumer.ConsumerConfig
 import org.apache.kafka.common.TopicPartition
 
@@ -69,7 +71,8 @@ class ControlledStream(
 
   /** Whether the topics are still those of the checkpoint; None if the stream is only planned. */
   private val identity = control.map { run =>
-    new TopicIdentity(run, source, new TopicIds(options), options.containsKey("assign"), failOnDataLoss)
+    val (assigned, byPattern) = (options.containsKey("assign"), options.containsKey("subscribePattern"))
+    new TopicIdentity(run, source, new TopicIds(options), assigned, byPattern, failOnDataLoss)
   }
 
   /** Whether this run has asked for the end of a batch, which otherwise an earlier run has begun. */
@@ -107,7 +110,8 @@ class ControlledStream(
   private def endsAfter(from: Map[TopicPartition, Long], saved: Map[TopicPartition, Long], limit: ReadLimit): Offset = {
     val start = KafkaSourceOffset(from)
     if (from != saved) latest.foreach(_.forget())
-    latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
+    try latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
+    catch { case NonFatal(failed) if TopicIds.isMissing(failed) => throw missing(from.keySet.map(_.topic), failed) }
   }
 
   /** The ends of the partitions whose log ends before a position. */
@@ -116,6 +120,13 @@ class ControlledStream(
 
   private def noteShorter(partition: TopicPartition, position: Long, end: Long): Unit = {
     val lost = RecordsLost.shorter(partition, position, end)
+  /** The connector's error does not name the topic. */
+  private def missing(topics: Set[String], failed: Throwable): Throwable =
+    try {
+      val names = identity.map(_.missing(topics)).getOrElse(Set.empty)
+      if (names.isEmpty) failed else new TopicsMissingException(names, failed)
+    } catch { case NonFatal(_) => failed }
+
     if (failOnDataLoss) throw new RecordsLostException(lost)
     control.foreach(_.note(lost.json(accepted = true)))
   }

@@ -40,3 +40,7 @@ private[tailrace] object RecordsLost {
 
 /** Ends a query that must not continue without records that are gone. */
 private[tailrace] final class RecordsLostException(val lost: RecordsLost) extends RuntimeException(lost.message)
+/** Ends a query whose topics do not exist any more; `conditions/sources.py` recognises the message. */
+private[tailrace] final class TopicsMissingException(topics: Set[String], cause: Throwable)
+    extends RuntimeException(s"TAILRACE_TOPICS_MISSING ${topics.toSeq.sorted.mkString(", ")}.", cause)
+

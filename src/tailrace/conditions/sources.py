@@ -47,6 +47,15 @@ SOURCE_OPTIONS_REFUSED = (
     _option("endingTimestamp", "it ends the reading, and a real-time query has no end"),
     _option(r"\w+", "Spark's Kafka source refuses it"),
 )
+TOPICS_MISSING = Condition(
+    error=TopicMissing,
+    pattern=r"TAILRACE_TOPICS_MISSING (?P<topics>[\w., -]+?)\.(?:\s|$)",
+    what="query {query!r} reads a topic that no longer exists: {topics}",
+    why="it was deleted, or this user may not describe it any more",
+    fix="create the topic again and start the query with --on-data-loss warn (on_data_loss='warn'), "
+    "or read another topic",
+)
+"""The engine's text; ``jvm/kafka/RecordsLost.scala`` writes it."""
 TOPIC_DELETED = Condition(
     error=TopicMissing,
     pattern=r"UnknownTopicOrPartitionException|UNKNOWN_TOPIC_OR_PARTITION",
@@ -103,6 +112,15 @@ def _partition(match: re.Match[str]) -> Mapping[str, str]:
 RECORDS_GONE = Condition(
     error=DataLost,
     pattern=r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|[Ss]ome data may have been (?:lost|missed)",
+OFFSET_REFUSED = Condition(
+    error=DataLost,
+    pattern=_LOST.format(kind="refused"),
+    what="{topic} cannot be read at the query's position",
+    why="its brokers refuse offset {offsets}, although it is between the first and the last offset",
+    fix="compare the replicas of the partition: its brokers disagree. When they agree, start the query again",
+)
+
+
     what="{topic} no longer has records that query {query!r} has not read",
     why="the topic was deleted and created again, or its retention removed them",
     fix=_ACCEPT,
