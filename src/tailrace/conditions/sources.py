@@ -99,8 +99,26 @@ RECORDS_LOST: Mapping[str, Condition] = {
         "recreated before Tailrace recorded its id",
         "at the end of the partition, without the records before it",
     ),
+    "divergent": Condition(
+        error=DataLost,
+        pattern=_LOST.format(kind="divergent"),
+        what="{topic} has other records now than those that the query has read",
+        why="the offsets {offsets} were written again: a broker without the latest records became the leader",
+        fix="start the query again: it continues at its position, without these records. To let a running query read "
+        "them, start it with --on-data-loss warn (on_data_loss='warn')",
+        defaults={"continues": "with the first of the new records"},
+    ),
 }
 """Records that are gone, by the engine's name for the reason."""
+
+
+OFFSET_REFUSED = Condition(
+    error=DataLost,
+    pattern=_LOST.format(kind="refused"),
+    what="{topic} cannot be read at the query's position",
+    why="its brokers refuse offset {offsets}, although it is between the first and the last offset",
+    fix="compare the replicas of the partition: its brokers disagree. When they agree, start the query again",
+)
 
 
 def _partition(match: re.Match[str]) -> Mapping[str, str]:
@@ -112,15 +130,6 @@ def _partition(match: re.Match[str]) -> Mapping[str, str]:
 RECORDS_GONE = Condition(
     error=DataLost,
     pattern=r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|[Ss]ome data may have been (?:lost|missed)",
-OFFSET_REFUSED = Condition(
-    error=DataLost,
-    pattern=_LOST.format(kind="refused"),
-    what="{topic} cannot be read at the query's position",
-    why="its brokers refuse offset {offsets}, although it is between the first and the last offset",
-    fix="compare the replicas of the partition: its brokers disagree. When they agree, start the query again",
-)
-
-
     what="{topic} no longer has records that query {query!r} has not read",
     why="the topic was deleted and created again, or its retention removed them",
     fix=_ACCEPT,
