@@ -1,7 +1,8 @@
 """Measure partitions that share tasks: records beside a backlog, and partitions without any record.
 
-Part one reads 24 partitions with 4 tasks. A million records become visible in one partition at once, and the latency of
-records in the other partitions is taken until the million is read. Part two takes the CPU time of 100 partitions
+Part one reads 24 partitions with 4 tasks, and for comparison with a task each. A million records become visible in one
+partition at once, and the latency of records in the other partitions is taken until the million is read: of those that
+share its task, and of those in other tasks. Part two takes the CPU time of 100 partitions
 without records on 4 tasks. What shared tasks cost under an ordinary load: `tailrace bench study shared-tasks`.
 Writes `benchmarks/results/backlog.json`.
 """
@@ -35,6 +36,8 @@ TASKS = 4
 PARTITIONS = 24
 BACKLOG = 1_000_000
 PER_SECOND = 500
+SHARE = "of the same task"
+OTHERS = "of other tasks"
 WARMUP_S = 20.0
 IDLE_PARTITIONS = 100
 IDLE_S = 30.0
@@ -46,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--parts", choices=["backlog", "idle", "both"], default="both")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--baselines", type=int, default=3, help="runs with a task per partition")
     options = parser.parse_args()
     report: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     report["machine"] = {
@@ -54,19 +58,32 @@ def main() -> None:
     with temporary_broker(print) as broker, tempfile.TemporaryDirectory() as folder:
         client = plain_client(broker.bootstrap_servers)
         if options.parts != "idle":
-            runs = [beside_a_backlog(client, Path(folder)) for _ in range(options.runs)]
+            shared = [beside_a_backlog(client, Path(folder), TASKS) for _ in range(options.runs)]
+            separate = [beside_a_backlog(client, Path(folder), PARTITIONS) for _ in range(options.baselines)]
             report["beside_a_backlog"] = {
-                "partitions": PARTITIONS, "tasks": TASKS, "backlog": BACKLOG, "others_per_s": PER_SECOND, "runs": runs,
-                "p99_ms_median": statistics.median(run["during"]["p99_ms"] for run in runs),
+                "partitions": PARTITIONS, "backlog": BACKLOG, "others_per_s": PER_SECOND,
+                "shared": summary(TASKS, shared), "separate": summary(PARTITIONS, separate),
             }  # fmt: skip
         if options.parts != "backlog":
             report["idle"] = idle(client, Path(folder), broker.pid)
     RESULT.write_text(json.dumps(report, indent=2) + "\n")
 
 
+def summary(tasks: int, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return runs with the median of what they found."""
+    medians = {
+        which: statistics.median(run["during"][which]["p99_ms"] for run in runs)
+        for which in (SHARE, OTHERS)
+        if all(which in run["during"] for run in runs)
+    }
+    return {"tasks": tasks, "p99_ms_median": medians, "runs": runs}
+
+
 @contextmanager
-def query(client: ClientConfig, folder: Path, partitions: int) -> Iterator[tuple[RunningQuery, str, str]]:
-    """A running query with 4 tasks, its source and the sink of the records that are measured."""
+def query(
+    client: ClientConfig, folder: Path, partitions: int, tasks: int = TASKS
+) -> Iterator[tuple[RunningQuery, str, str]]:
+    """A running query, its source and the sink of the records that are measured."""
     name = f"shared-{secrets.token_hex(4)}"
     source, sink = f"{name}-in", f"{name}-out"
     for topic, count in ((source, partitions), (sink, 1), (f"{sink}-backlog", 1)):
@@ -74,25 +91,25 @@ def query(client: ClientConfig, folder: Path, partitions: int) -> Iterator[tuple
     pipeline = tr.Pipeline(
         name,
         tr.KafkaSource(
-            source, "sent_ns long", starting="earliest", options={"kafka.isolation.level": "read_committed"}
+            source, "sent_ns long, number int", starting="earliest", options={"kafka.isolation.level": "read_committed"}
         ),
-        lambda rows: rows.selectExpr("sent_ns", f"if(sent_ns = 0, '{sink}-backlog', '{sink}') as topic"),
+        lambda rows: rows.selectExpr("sent_ns", "number", f"if(sent_ns = 0, '{sink}-backlog', '{sink}') as topic"),
         tr.KafkaSink(topic_column="topic"),
         malformed="drop",
     )
     servers = str(client["bootstrap.servers"])
     try:
         with tr.start(
-            pipeline, "realtime", bootstrap_servers=servers, checkpoint=folder / name, tasks=TASKS
+            pipeline, "realtime", bootstrap_servers=servers, checkpoint=folder / name, tasks=tasks
         ) as running:
             yield running, source, sink
     finally:
         end_session()
 
 
-def beside_a_backlog(client: ClientConfig, folder: Path) -> dict[str, Any]:
+def beside_a_backlog(client: ClientConfig, folder: Path, tasks: int) -> dict[str, Any]:
     """Return the latency of the other partitions before and during a backlog on one."""
-    with query(client, folder, PARTITIONS) as (running, source, sink):
+    with query(client, folder, PARTITIONS, tasks) as (running, source, sink):
         hidden = Producer({**client, "transactional.id": source, "transaction.timeout.ms": 300_000, "linger.ms": 50})
         hidden.init_transactions(TIMEOUT_S)
         hidden.begin_transaction()
@@ -106,7 +123,7 @@ def beside_a_backlog(client: ClientConfig, folder: Path) -> dict[str, Any]:
             if number % 10_000 == 0:
                 hidden.poll(0)
         hidden.flush(TIMEOUT_S)
-        with Others(client, source, sink) as others:
+        with Others(client, source, sink, tasks) as others:
             time.sleep(WARMUP_S)
             before_ns = time.time_ns()
             time.sleep(WARMUP_S / 2)
@@ -119,7 +136,7 @@ def beside_a_backlog(client: ClientConfig, folder: Path) -> dict[str, Any]:
             "during": others.latency(began_ns, ended_ns),
             "backlog_read_in_s": round(took_s, 1),
         }
-    print(json.dumps(result), flush=True)
+    print(tasks, "tasks:", json.dumps(result), flush=True)
     return result
 
 
@@ -135,11 +152,11 @@ def await_read(running: RunningQuery) -> None:
 class Others:
     """A load on the partitions without a backlog, and the latency of its results."""
 
-    def __init__(self, client: ClientConfig, source: str, sink: str) -> None:
-        self._client, self._source, self._sink = client, source, sink
+    def __init__(self, client: ClientConfig, source: str, sink: str, tasks: int) -> None:
+        self._client, self._source, self._sink, self._tasks = client, source, sink, tasks
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._receive)]
-        self._latencies: list[tuple[int, int]] = []
+        self._latencies: list[tuple[int, int, int]] = []
 
     def __enter__(self) -> Self:
         for each in self._threads:
@@ -152,15 +169,13 @@ class Others:
         for each in self._threads:
             each.join()
 
-    def latency(self, first_ns: int, end_ns: int) -> dict[str, float]:
-        """Return the percentiles of the records that were due in this time."""
-        within = sorted(took for due, took in self._latencies if first_ns <= due < end_ns)
-        return {
-            "records": len(within),
-            "p50_ms": round(within[len(within) // 2] / 1e6, 2),
-            "p99_ms": round(within[int(len(within) * 0.99)] / 1e6, 2),
-            "max_ms": round(within[-1] / 1e6, 2),
-        }
+    def latency(self, first_ns: int, end_ns: int) -> dict[str, dict[str, float]]:
+        """Return the percentiles of the records that were due in this time, by what shares the task of partition 0."""
+        within: dict[str, list[int]] = {}
+        for due, took, number in self._latencies:
+            if first_ns <= due < end_ns:
+                within.setdefault(OTHERS if number % self._tasks else SHARE, []).append(took)
+        return {which: percentiles(sorted(each)) for which, each in within.items()}
 
     def _send(self) -> None:
         producer = Producer({**self._client, "linger.ms": 0, "acks": "all"})
@@ -168,7 +183,8 @@ class Others:
         while not self._ended.is_set():
             if (wait_ns := due_ns - time.time_ns()) > 0:
                 time.sleep(wait_ns / 1e9)
-            producer.produce(self._source, b'{"sent_ns": %d}' % due_ns, partition=1 + number % (PARTITIONS - 1))
+            partition = 1 + number % (PARTITIONS - 1)
+            producer.produce(self._source, b'{"sent_ns": %d, "number": %d}' % (due_ns, partition), partition=partition)
             producer.poll(0)
             number += 1
             due_ns += 1_000_000_000 // PER_SECOND
@@ -181,9 +197,19 @@ class Others:
         while not self._ended.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
-                due_ns = json.loads(message.value() or b"")["sent_ns"]
-                self._latencies.append((due_ns, time.time_ns() - due_ns))
+                record = json.loads(message.value() or b"")
+                self._latencies.append((record["sent_ns"], time.time_ns() - record["sent_ns"], record["number"]))
         consumer.close()
+
+
+def percentiles(sorted_ns: list[int]) -> dict[str, float]:
+    """Return the percentiles of sorted latencies, in milliseconds."""
+    return {
+        "records": len(sorted_ns),
+        "p50_ms": round(sorted_ns[len(sorted_ns) // 2] / 1e6, 2),
+        "p99_ms": round(sorted_ns[int(len(sorted_ns) * 0.99)] / 1e6, 2),
+        "max_ms": round(sorted_ns[-1] / 1e6, 2),
+    }
 
 
 def idle(client: ClientConfig, folder: Path, broker_pid: int) -> dict[str, Any]:

@@ -2,6 +2,8 @@ package org.apache.spark.sql.kafka010.tailrace
 
 import java.{util => ju}
 
+import scala.util.control.NonFatal
+
 import org.apache.kafka.clients.consumer.ConsumerConfig
 import org.apache.kafka.common.TopicPartition
 
@@ -69,14 +71,18 @@ class ControlledStream(
 
   /** Whether the topics are still those of the checkpoint; None if the stream is only planned. */
   private val identity = control.map { run =>
-    new TopicIdentity(run, source, new TopicIds(options), options.containsKey("assign"), failOnDataLoss)
+    val (assigned, byPattern) = (options.containsKey("assign"), options.containsKey("subscribePattern"))
+    new TopicIdentity(run, source, new TopicIds(options), assigned, byPattern, failOnDataLoss)
   }
 
   /** Whether this run, not an earlier one, planned the batch. */
   private var hasAsked = false
 
-  /** New start offsets of shortened partitions. */
+  /** New start offsets of partitions whose log has become shorter, or has other records there. */
   private var shortened: Map[TopicPartition, Long] = Map.empty
+
+  /** What the readers have said of offsets that do not exist. */
+  private[tailrace] val goneOffsets = new GoneOffsets
 
   /** Whether a run in micro-batch reads what is in the topics at its first batch, whose end the connector keeps. */
   private var isBoundedByConnector = false
@@ -93,8 +99,11 @@ class ControlledStream(
       from = identity.map(_.startOf(saved)).getOrElse(saved)
       ends = endsAfter(from, saved, limit)
     }
-    shortened = identity.map(_.shorterLogs(from, behind(from, ends))).getOrElse(Map.empty)
-    shortened.foreach { case (partition, end) => noteShorter(partition, from(partition), end) }
+    val divergent = goneOffsets.divergent(from)
+    divergent.foreach { case (partition, offset) => note(RecordsLost.divergent(partition, from(partition), offset)) }
+    val shorter = identity.map(_.shorterLogs(from, behind(from, ends) -- divergent.keySet)).getOrElse(Map.empty)
+    shorter.foreach { case (partition, end) => note(RecordsLost.shorter(partition, from(partition), end)) }
+    shortened = shorter ++ divergent
     if (shortened.nonEmpty) latest.foreach(_.continueAt(from ++ shortened))
     if (isRealTime && bounded && (bound.isEmpty || from != saved)) bound = Some(offsetsOf(ends))
     reported =
@@ -107,15 +116,26 @@ class ControlledStream(
   private def endsAfter(from: Map[TopicPartition, Long], saved: Map[TopicPartition, Long], limit: ReadLimit): Offset = {
     val start = KafkaSourceOffset(from)
     if (from != saved) latest.foreach(_.forget())
-    latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
+    naming(from)(latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit)))
   }
+
+  /** Ask for offsets. If a topic does not exist any more, name it in the error. */
+  private def naming[T](offsets: Map[TopicPartition, Long])(question: => T): T =
+    try question
+    catch { case NonFatal(failed) if TopicIds.isMissing(failed) => throw missing(offsets.keySet.map(_.topic), failed) }
+
+  /** The connector's error does not name the topic. */
+  private def missing(topics: Set[String], failed: Throwable): Throwable =
+    try {
+      val names = identity.map(_.missing(topics)).getOrElse(Set.empty)
+      if (names.isEmpty) failed else new TopicsMissingException(names, failed)
+    } catch { case NonFatal(_) => failed }
 
   /** The ends of the partitions whose log ends before a position. */
   private def behind(from: Map[TopicPartition, Long], ends: Offset): Map[TopicPartition, Long] =
     offsetsOf(ends).filter { case (partition, end) => from.get(partition).exists(_ > end) }
 
-  private def noteShorter(partition: TopicPartition, position: Long, end: Long): Unit = {
-    val lost = RecordsLost.shorter(partition, position, end)
+  private def note(lost: RecordsLost): Unit = {
     if (failOnDataLoss) throw new RecordsLostException(lost)
     control.foreach(_.note(lost.json(accepted = true)))
   }
@@ -143,7 +163,9 @@ class ControlledStream(
 
   /** Plan a batch in real time. */
   override def planInputPartitions(start: Offset): Array[InputPartition] = {
-    val partitions = inner.planInputPartitions(startOfBatch(start, None)).map {
+    val from = startOfBatch(start, None)
+    goneOffsets.planned(offsetsOf(from))
+    val partitions = inner.planInputPartitions(from).map {
       case partition: KafkaBatchInputPartition => partition
       case other => throw new IllegalStateException(s"not a partition of the Kafka connector: ${other.getClass.getName}")
     }
@@ -211,7 +233,7 @@ class ControlledStream(
       val read = Option(consumed.orElse(null)).map(KafkaSourceOffset(_))
       read.flatMap(to => latest.flatMap(_.recent(to.partitionToOffsets))) match {
         case ends: Some[_] => KafkaMicroBatchStream.metrics(consumed, ends)
-        case None => inner.metrics(ju.Optional.ofNullable(read.orNull))
+        case None => naming(offsetsOf(read.orNull))(inner.metrics(ju.Optional.ofNullable(read.orNull)))
       }
     }
 
@@ -240,11 +262,14 @@ object ControlledStream {
 
   /**
    * Kafka's consumer asks a broker for the partitions of which it holds no records, and waits for the reply before it asks
-   * again. So one poll must return all that was fetched, or a partition with a backlog would wait for records of the others.
-   * And one fetch must be small, or the others would wait for the backlog.
+   * again. So one poll must return all that was fetched: the consumer would pass on the records of a backlog first, and would
+   * ask for no more of the others. One fetch must be small, because its records are unpacked together; that is no limit, a
+   * broker returns at least one batch of its producer. And the broker must not hold a request for long in which a partition
+   * is missing because it had enough records, see [[FetchedRecords.hasEnough]].
    */
   private val SharingDefaults = Map[String, Object](
     ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG -> Integer.valueOf(64 << 10),
+    ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG -> Integer.valueOf(FetchedRecords.LongestFetchMs),
     ConsumerConfig.MAX_POLL_RECORDS_CONFIG -> Integer.valueOf(Int.MaxValue))
 
   private def forSharing(configuration: ju.Map[String, Object]): ju.Map[String, Object] = {

@@ -28,6 +28,9 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   @volatile private var question: Option[(Offset, ReadLimit)] = None
   @volatile private var answer: Option[Answer] = None
 
+  /** How often the answer was forgotten: an answer to a question that was asked before that is not kept. */
+  private var forgotten = 0L
+
   /** When a broker last answered, even if it refused. */
   @volatile private var answeredNs = 0L
   private var thread: Option[ScheduledExecutorService] = None
@@ -36,10 +39,13 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   def known: Map[TopicPartition, Long] = answer.map(_.ends).getOrElse(Map.empty)
 
   /** Forget the answer: the offsets that the question began with are not those of the topics. */
-  def forget(): Unit = answer = None
+  def forget(): Unit = synchronized {
+    forgotten += 1
+    answer = None
+  }
 
   /** Ask from now on what comes after these offsets. */
-  def continueAt(start: Map[TopicPartition, Long]): Unit = {
+  def continueAt(start: Map[TopicPartition, Long]): Unit = synchronized {
     question = question.map { case (_, limit) => (KafkaSourceOffset(start), limit) }
     forget()
   }
@@ -74,27 +80,37 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   private def begin(): Unit = synchronized {
     if (thread.isEmpty) {
       val started = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-offsets")
-      started.scheduleWithFixedDelay(() => askAgain(), AskEveryMs, AskEveryMs, MILLISECONDS)
       thread = Some(started)
+      askLater(ShortestPauseMs)
     }
   }
 
-  private def askAgain(): Unit = {
+  /** Ask after a pause, and again and again. */
+  private def askLater(pauseMs: Long): Unit = synchronized {
+    thread.filterNot(_.isShutdown).foreach(_.schedule((() => askLater(askAgain())): Runnable, pauseMs, MILLISECONDS))
+  }
+
+  /** Ask; return how long to pause before the next question. */
+  private def askAgain(): Long = {
+    val (before, beganNs) = (answer, System.nanoTime())
     try question.foreach { case (start, limit) => ask(start, limit) }
     catch {
       case failed if isAnswer(failed) => answeredNs = System.nanoTime()
       case NonFatal(_) => // the next question may be answered; the query itself asks if none is
       case _: InterruptedException => Thread.currentThread().interrupt() // closed
     }
+    val hasChanged = before.map(_.ends) != answer.map(_.ends)
+    pauseMs(if (hasChanged) System.nanoTime() - beganNs else Long.MaxValue)
   }
 
   private def ask(start: Offset, limit: ReadLimit): Answer = {
     asking.lockInterruptibly()
     try {
       val askedNs = System.nanoTime()
+      val forgottenBefore = synchronized(forgotten)
       val ends = Option(inner.latestOffset(start, limit)).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty)
       val latest = Answer(ends, KafkaSourceOffset(start).partitionToOffsets, askedNs)
-      answer = Some(latest)
+      synchronized(if (forgotten == forgottenBefore) answer = Some(latest))
       answeredNs = System.nanoTime()
       latest
     } finally asking.unlock()
@@ -115,7 +131,15 @@ private[tailrace] object LatestOffsets {
     closing.join(CloseMs)
   }
 
-  private val AskEveryMs = 500L
+  private val ShortestPauseMs = 500L
+  private val LongestPauseMs = 1000L
+
+  /** Ask at most for a tenth of the time: topics may have many partitions. */
+  private val PausesPerQuestion = 9
+
+  /** @param tookNs how long the question took */
+  private def pauseMs(tookNs: Long): Long =
+    math.max(ShortestPauseMs, math.min(LongestPauseMs, tookNs / 1000000L * PausesPerQuestion))
   private val CloseMs = 1000L
 
   /** An answer this old is not used: a broker has been silent for several questions. */

@@ -2,9 +2,12 @@ package org.apache.spark.sql.kafka010.tailrace
 
 import java.{lang => jl, util => ju}
 import java.time.Duration
+import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.ReentrantLock
 
-import org.apache.kafka.clients.consumer.{ConsumerRecord, ConsumerRecords, KafkaConsumer, OffsetOutOfRangeException}
+import scala.jdk.CollectionConverters._
+
+import org.apache.kafka.clients.consumer.{ConsumerRecords, KafkaConsumer, LogTruncationException, OffsetOutOfRangeException}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors.{TimeoutException, WakeupException}
 
@@ -22,8 +25,8 @@ import org.apache.spark.sql.kafka010.KafkaRecordToRowConverter
 /**
  * Reads the partitions of a task until the batch's time is up, the end of the batch is requested, or all bounds are reached.
  *
- * It waits for records in Kafka's own poll, which a request ends at once, so that idle partitions cost nothing. Of the
- * partitions in one poll, those with few records come first: a backlog on one must not delay the others.
+ * It waits for records in Kafka's own poll, which a request ends at once, so that idle partitions cost nothing. A task with
+ * several partitions also polls while it has records: a backlog on one must not delay the others.
  */
 private[tailrace] final class RealTimeReader(task: RealTimePartition)
     extends SupportsRealTimeRead[InternalRow]
@@ -47,21 +50,28 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private val consumer: KafkaConsumer[Array[Byte], Array[Byte]] = pooled.consumer
   private val toRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(task.includeHeaders)
 
-  /** The fetched records by partition, and the partition of those that are being read. */
-  private var fetched: Iterator[(Int, ju.Iterator[Record])] = Iterator.empty
-  private var records: ju.Iterator[Record] = ju.Collections.emptyIterator()
-  private var at = 0
+  private val fetched = new FetchedRecords(partitions.length)
   private var row: UnsafeRow = _
   private var isHealthy = true
   private var isPositioned = false
   private val isBounded = until.exists(_ < Long.MaxValue)
-  private val paused = new ju.ArrayList[TopicPartition]
+  private val isShared = partitions.length > 1
+
+  /** When a task with several partitions polled last, and how many records it has passed on since. */
+  private var polledNs = 0L
+  private var sincePoll = 0
+
+  /** How long the query takes for a record, on average; 0 until that is known. */
+  private var recordNs = 0L
+
+  /** The offsets that do not exist any more. Their partitions are not read before the driver has planned the next batch. */
+  @volatile private var gone: Map[TopicPartition, GoneOffset] = Map.empty
   private val counts: Array[Long] = new Array(partitions.length)
   private val bytes: Array[Long] = new Array(partitions.length)
   private val lastMs: Array[Long] = new Array(partitions.length)
 
   /** What it waits for and since when, in one number: other threads read it, and a record must not cost a lock. */
-  private var waiting = Waiting.NotAsked
+  private val waiting = new AtomicLong(Waiting.NotAsked)
   private var outOfRange = 0L
   private var losses = 0L
 
@@ -95,48 +105,51 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   }
 
   override def nextWithTimeout(startMs: jl.Long, timeoutMs: jl.Long): RecordStatus = {
+    var now = System.nanoTime()
     var deadline = 0L // a record that has been fetched needs none
+    if (isShared && !fetched.isEmpty && now - polledNs >= TurnNs && !isDone) now = poll(now, 0L)
     while (!isDone) {
-      if (records.hasNext) {
-        val record = records.next()
-        val end = limit(at)
-        if (record.offset < end) {
-          // After the last record come those that no consumer sees, such as the end of a transaction.
-          nextOffsets(at) = if (records.hasNext) record.offset + 1 else fetchedTo(at)
-          count(record)
-          row = toRow(record)
-          waiting = Waiting.since(System.nanoTime(), isForRecords = false)
+      if (!fetched.isEmpty) {
+        if (pass(fetched.next())) {
+          waiting.lazySet(Waiting.since(now, isForRecords = false))
           return HasRecord
         }
-        records = ju.Collections.emptyIterator()
-        nextOffsets(at) = math.max(nextOffsets(at), end)
-      } else if (fetched.hasNext) {
-        val (partition, its) = fetched.next()
-        at = partition
-        records = its
       } else {
         if (deadline == 0L) {
-          val now = System.nanoTime()
-          waiting = Waiting.since(now, isForRecords = true)
+          waiting.lazySet(Waiting.since(now, isForRecords = true))
           deadline = now + timeoutMs * 1000000L
         }
-        val leftMs = (deadline - System.nanoTime()) / 1000000L
+        val leftMs = (deadline - now) / 1000000L
         if (leftMs <= 0) return NoRecord
-        poll(leftMs)
+        now = poll(now, leftMs)
       }
     }
     NoRecord
   }
 
-  private def count(record: Record): Unit = {
-    counts(at) += 1
-    bytes(at) += math.max(0, record.serializedKeySize) + math.max(0, record.serializedValueSize)
-    lastMs(at) = record.timestamp
+  /** Make a record the current one, unless it belongs to a later batch, as do those after it. */
+  private def pass(record: Record): Boolean = {
+    val at = fetched.at
+    val end = limit(at)
+    if (record.offset < end) {
+      // After the last record come those that no consumer sees, such as the end of a transaction.
+      nextOffsets(at) = if (fetched.isEmpty(at)) fetchedTo(at) else record.offset + 1
+      counts(at) += 1
+      bytes(at) += FetchedRecords.sizeOf(record)
+      lastMs(at) = record.timestamp
+      sincePoll += 1
+      row = toRow(record)
+      true
+    } else {
+      fetched.drop(at)
+      nextOffsets(at) = math.max(nextOffsets(at), end)
+      false
+    }
   }
 
   /** What it has read so far. Other threads ask; a count may be a moment old. */
   def positions: Seq[ReaderPosition] = {
-    val waits = Waiting.of(waiting, System.nanoTime(), PythonWaits.waitedNs(taskAttempt))
+    val waits = Waiting.of(waiting.get(), System.nanoTime(), PythonWaits.waitedNs(taskAttempt))
     partitions.indices.map { each =>
       ReaderPosition(
         task.source, partitions(each), taskNumber, nextOffsets(each), counts(each), bytes(each), lastMs(each), waits)
@@ -151,41 +164,55 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private def limit(partition: Int): Long =
     if (isEnded) math.min(until(partition), readTo(partition)) else until(partition)
 
-  /** Wait for records; positions may also advance without any. */
-  private def poll(timeoutMs: Long): Unit = {
+  /** Wait for records, which may be none: positions also advance without any. Return the time when that has ended. */
+  private def poll(nowNs: Long, timeoutMs: Long): Long = {
+    if (sincePoll > 0) recordNs = averageNs((nowNs - polledNs) / sincePoll)
     isHealthy = false // until the consumer has returned normally
     try {
       seek()
-      pauseDone()
+      pauseSome()
       if (beginPoll()) {
         try take(consumer.poll(Duration.ofMillis(timeoutMs)))
         catch { case _: WakeupException => locked { isAwakened = false } }
         finally endPoll()
       }
     } catch {
-      case lost: OffsetOutOfRangeException =>
+      case refused: OffsetOutOfRangeException =>
         outOfRange += 1
-        lost.partitions().forEach(partition => skipLost(partition))
+        refused.partitions().forEach(partition => skipLost(partition, refused))
     }
     isHealthy = true
+    sincePoll = 0
+    polledNs = System.nanoTime()
+    polledNs
   }
 
+  private def averageNs(lastNs: Long): Long = if (recordNs == 0L) lastNs else (3 * recordNs + lastNs) / 4
+
   private def take(polled: ConsumerRecords[Array[Byte], Array[Byte]]): Unit = {
-    val lists = partitions.indices.map(each => each -> polled.records(partitions(each)))
-    lists.foreach { case (partition, its) =>
-      val last = if (its.isEmpty) fetchedTo(partition) else its.get(its.size - 1).offset + 1
-      fetchedTo(partition) = positionAfterPoll(partition, last)
-      // Records past the limit were dropped: they belong to a later batch.
-      if (its.isEmpty && nextOffsets(partition) < limit(partition)) nextOffsets(partition) = fetchedTo(partition)
+    val lists = partitions.map(each => polled.records(each))
+    partitions.indices.foreach { partition =>
+      val its = lists(partition)
+      fetched.add(partition, its)
+      if (!its.isEmpty) fetchedTo(partition) = its.get(its.size - 1).offset + 1
     }
-    fetched = lists.filterNot(_._2.isEmpty).sortBy(_._2.size).iterator.map { case (each, its) => each -> its.iterator() }
+    fetched.order()
+    partitions.indices.foreach { partition =>
+      fetchedTo(partition) = positionAfterPoll(partition, fetchedTo(partition))
+      advance(partition)
+    }
   }
+
+  /** Let the position of a partition advance without a record, if all of its records have been passed on. */
+  private def advance(partition: Int): Unit =
+    // Records past the limit were dropped: they belong to a later batch.
+    if (fetched.isEmpty(partition) && nextOffsets(partition) < limit(partition)) nextOffsets(partition) = fetchedTo(partition)
 
   /** The consumer's position, if it knows it: after a change of the leader it would first wait for the new one. */
   private def positionAfterPoll(partition: Int, otherwise: Long): Long =
     try consumer.position(partitions(partition), Duration.ZERO)
     catch {
-      case _: TimeoutException => otherwise
+      case _: TimeoutException | _: OffsetOutOfRangeException => otherwise // the next poll finds the same
       case _: WakeupException =>
         locked { isAwakened = false }
         otherwise
@@ -193,20 +220,29 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 
   private def seek(): Unit = if (!isPositioned) {
     partitions.indices.foreach { partition =>
-      if (!pooled.positions.get(partitions(partition)).contains(nextOffsets(partition))) {
-        consumer.seek(partitions(partition), nextOffsets(partition))
+      if (!pooled.positions.get(partitions(partition)).contains(fetchedTo(partition))) {
+        consumer.seek(partitions(partition), fetchedTo(partition))
       }
     }
     pooled.positions = Map.empty
     isPositioned = true
   }
 
-  /** Fetch nothing more from the partitions of a bounded run that have reached their bound. */
-  private def pauseDone(): Unit = if (isBounded && partitions.length > 1) {
-    partitions.indices.foreach { partition =>
-      if (nextOffsets(partition) >= until(partition) && !paused.contains(partitions(partition))) paused.add(partitions(partition))
+  /**
+   * Fetch nothing from partitions that have reached their bound, or have so many records that the others would wait.
+   *
+   * A paused partition keeps what the consumer has fetched.
+   */
+  private def pauseSome(): Unit = if (isShared) {
+    val some = partitions.indices.filter { each =>
+      gone.contains(partitions(each)) || nextOffsets(each) >= until(each) || fetched.hasEnough(each, recordNs)
     }
-    consumer.pause(paused)
+    val wanted = some.map(partitions).toSet.asJava
+    val paused = consumer.paused()
+    if (paused != wanted) {
+      consumer.resume(paused)
+      consumer.pause(wanted)
+    }
   }
 
   private def beginPoll(): Boolean = locked {
@@ -233,27 +269,42 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   /**
    * Continue at the first record that is left, as `failOnDataLoss=false` asks for.
    *
-   * If the log ends before the position, the topic may be another one by now, which the driver finds out. The partition is
-   * not read until it has planned the next batch.
+   * If the log ends before the position, or had other records there, the topic may be another one by now, which the driver
+   * finds out. The partition is not read until it has planned the next batch.
    */
-  private def skipLost(topicPartition: TopicPartition): Unit = {
+  private def skipLost(topicPartition: TopicPartition, refused: OffsetOutOfRangeException): Unit = {
     val partition = partitions.indexOf(topicPartition)
-    val position = nextOffsets(partition)
-    val first = consumer.beginningOffsets(ju.List.of(topicPartition)).get(topicPartition).longValue
+    val position = fetchedTo(partition)
     losses += 1
-    if (first > position) {
-      val lost = RecordsLost.deleted(topicPartition, position, first)
-      if (task.failOnDataLoss) throw new RecordsLostException(lost)
-      logWarning(lost.message)
-      RunChannel.recordsLost(LossReport(run, lost))
-      nextOffsets(partition) = first
-      consumer.seek(topicPartition, first)
-    } else {
-      paused.add(topicPartition)
-      consumer.pause(ju.List.of(topicPartition))
-      RunChannel.offsetGone(OffsetGone(run, batch))
+    refused match {
+      case truncated: LogTruncationException =>
+        leaveToDriver(topicPartition, position, truncated.divergentOffsets().asScala.get(topicPartition).map(_.offset))
+      case _ =>
+        val first = consumer.beginningOffsets(ju.List.of(topicPartition)).get(topicPartition).longValue
+        if (first > position) continueAt(partition, first) else leaveToDriver(topicPartition, position, None)
     }
   }
+
+  private def continueAt(partition: Int, first: Long): Unit = {
+    val lost = RecordsLost.deleted(partitions(partition), fetchedTo(partition), first)
+    if (task.failOnDataLoss) throw new RecordsLostException(lost)
+    logWarning(lost.message)
+    RunChannel.recordsLost(LossReport(run, lost))
+    consumer.seek(partitions(partition), first)
+    fetchedTo(partition) = first
+    advance(partition)
+  }
+
+  private def leaveToDriver(topicPartition: TopicPartition, position: Long, divergent: Option[Long]): Unit = {
+    gone += topicPartition -> GoneOffset(topicPartition, position, divergent)
+    consumer.pause(ju.List.of(topicPartition))
+    consumer.seek(topicPartition, position) // the consumer would compare the leader's epochs again with every poll
+    offsetsGone.foreach(RunChannel.offsetsGone)
+  }
+
+  /** The offsets that do not exist any more. Other threads ask, too. */
+  def offsetsGone: Option[OffsetsGone] =
+    if (gone.isEmpty) None else Some(OffsetsGone(run, batch, task.source, gone.values.toSeq))
 
   override def getOffset: PartitionOffset = RealTimeOffset(partitions.zip(nextOffsets).toMap)
 
@@ -265,8 +316,9 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
     OpenReaders.close(this, ReaderClosed(run, batch, positions))
     if (isHealthy) {
       // The next batch seeks only where it does not begin there: fetched records that were not used are fetched again.
-      pooled.positions = if (isPositioned) partitions.zip(fetchedTo).toMap else Map.empty
-      consumer.resume(paused)
+      // A partition that was left to the driver needs a seek even to the same offset: it ends the comparison of epochs.
+      pooled.positions = if (isPositioned) partitions.zip(fetchedTo).toMap -- gone.keySet else Map.empty
+      consumer.resume(consumer.paused())
       pooled.release()
     } else {
       pooled.discard()
@@ -284,7 +336,10 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 }
 
 private[tailrace] object RealTimeReader {
-  private type Record = ConsumerRecord[Array[Byte], Array[Byte]]
+  private type Record = FetchedRecords.Record
+
+  /** A task with several partitions polls this often while it has records. */
+  private val TurnNs = 5000000L
   private val HasRecord = RecordStatus.newStatusWithoutArrivalTime(true)
   private val NoRecord = RecordStatus.newStatusWithoutArrivalTime(false)
 

@@ -7,7 +7,8 @@ import org.json4s.JsonAST.{JBool, JField, JObject, JString}
  * Records that were not read and are gone.
  *
  * @param kind `recreated`: the topic was deleted and created again; `deleted`: the topic deletes old records; `shorter`: the
- *   end of the partition is before the query's position
+ *   end of the partition is before the query's position; `divergent`: the partition has other records than those that were
+ *   read; `refused`: nobody knows why the position is refused
  * @param topic the topic, or the partition
  * @param offsets the positions of the query, and what is there now, in words
  */
@@ -36,7 +37,17 @@ private[tailrace] object RecordsLost {
 
   def shorter(partition: TopicPartition, position: Long, end: Long): RecordsLost =
     RecordsLost("shorter", partition.toString, s"$position and $end")
+
+  def divergent(partition: TopicPartition, position: Long, first: Long): RecordsLost =
+    RecordsLost("divergent", partition.toString, s"$first to ${position - 1}")
+
+  def refused(partition: TopicPartition, position: Long): RecordsLost =
+    RecordsLost("refused", partition.toString, s"$position")
 }
+
+/** Ends a query whose topics do not exist any more; `conditions/sources.py` recognises the message. */
+private[tailrace] final class TopicsMissingException(topics: Set[String], cause: Throwable)
+    extends RuntimeException(s"TAILRACE_TOPICS_MISSING ${topics.toSeq.sorted.mkString(", ")}.", cause)
 
 /** Ends a query that must not continue without records that are gone. */
 private[tailrace] final class RecordsLostException(val lost: RecordsLost) extends RuntimeException(lost.message)

@@ -41,6 +41,8 @@ private[tailrace] object OpenReaders {
       case ((run, batch), positions) => ReadersReport(run, batch, positions.flatten)
     }
 
+  def offsetsGone: Seq[OffsetsGone] = readers.asScala.toSeq.flatMap(_.offsetsGone)
+
   def end(run: String, batch: Long): Unit = readers.forEach { reader =>
     if (reader.run == run && reader.batch <= batch) reader.end()
   }
@@ -65,8 +67,8 @@ private[tailrace] case class ReadersReport(run: String, batch: Long, positions: 
 /** A reader has passed records that are gone. */
 private[tailrace] case class LossReport(run: String, lost: RecordsLost) extends Report
 
-/** A reader stands at an offset that does not exist any more. */
-private[tailrace] case class OffsetGone(run: String, batch: Long) extends Report
+/** A reader has offsets that do not exist any more. It says so until its batch ends: a message may be lost. */
+private[tailrace] case class OffsetsGone(run: String, batch: Long, source: Int, offsets: Seq[GoneOffset]) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
 /**
@@ -100,7 +102,7 @@ private[tailrace] object RunChannel extends Logging {
 
     /** Tell the driver what the readers here have read. */
     private def report(): Unit = Utils.tryLogNonFatalError {
-      OpenReaders.reports.foreach(each => driver.send(Wire.encode(each)))
+      (OpenReaders.reports ++ OpenReaders.offsetsGone).foreach(each => driver.send(Wire.encode(each)))
     }
   }
 
@@ -128,8 +130,8 @@ private[tailrace] object RunChannel extends Logging {
     if (isDriver) RunControl.find(report.run).foreach(_.note(report.lost.json(accepted = true)))
     else asExecutor(())(_.driver.send(Wire.encode(report)))
 
-  def offsetGone(gone: OffsetGone): Unit =
-    if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone.batch))
+  def offsetsGone(gone: OffsetsGone): Unit =
+    if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone))
     else asExecutor(())(_.driver.send(Wire.encode(gone)))
 
   /** Let the readers on an executor end a batch. */
@@ -163,7 +165,7 @@ private[tailrace] object RunChannel extends Logging {
       Wire.decode[Report](bytes) match {
         case closed: ReaderClosed => RunControl.find(closed.run).foreach(_.readerClosed(closed))
         case report: ReadersReport => RunControl.find(report.run).foreach(_.note(report))
-        case gone: OffsetGone => RunControl.find(gone.run).foreach(_.doubt(gone.batch))
+        case gone: OffsetsGone => RunControl.find(gone.run).foreach(_.doubt(gone))
         case report: LossReport => RunControl.find(report.run).foreach(_.note(report.lost.json(accepted = true)))
       }
     }

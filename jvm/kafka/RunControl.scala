@@ -57,10 +57,13 @@ final class RunControl private (execution: StreamExecution) {
   /** End the open real-time batch, if there is one. */
   private[tailrace] def endOpenBatch(): Unit = synchronized(open.foreach(end))
 
-  /** End the open batch, because a reader's offset no longer exists. The cause is looked up before the next batch. */
-  private[tailrace] def doubt(batch: Long): Unit = synchronized {
-    streams.foreach(_.doubt())
-    open.filter(_ == batch).foreach(end)
+  /** End the open batch, because a reader's offsets do not exist any more, and look up the cause before the next one. */
+  private[tailrace] def doubt(gone: OffsetsGone): Unit = synchronized {
+    if (open.getOrElse(lastMerged) == gone.batch) { // otherwise the answer is found already
+      streams.foreach(_.doubt())
+      streams.lift(gone.source).foreach(_.goneOffsets.report(gone.offsets))
+      open.foreach(end)
+    }
   }
 
   /** The last batch that was ended on request; -1 while the request waits for the next batch. */

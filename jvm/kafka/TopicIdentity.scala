@@ -24,6 +24,7 @@ import org.apache.spark.util.ThreadUtils
  * @param run the control of the query's run
  * @param source the number of the source
  * @param assigned whether the source names its partitions
+ * @param byPattern whether it reads the topics that match a pattern, whichever there are
  * @param failOnDataLoss whether the query must end if records are gone
  */
 private[tailrace] final class TopicIdentity(
@@ -31,6 +32,7 @@ private[tailrace] final class TopicIdentity(
     source: Int,
     ids: TopicIds,
     assigned: Boolean,
+    byPattern: Boolean,
     failOnDataLoss: Boolean) extends Logging {
   import TopicIdentity._
 
@@ -47,6 +49,8 @@ private[tailrace] final class TopicIdentity(
   private var firsts: Map[(String, String), Map[TopicPartition, Long]] = Map.empty
   private var thread: Option[ScheduledExecutorService] = None
   private var looksWithOthers = 0
+  /** How many looks in a row have not found a topic. */
+  private var looksWithout = Map.empty[String, Int]
 
   // ---- from the thread of the query
 
@@ -66,7 +70,18 @@ private[tailrace] final class TopicIdentity(
    */
   def shorterLogs(from: Map[TopicPartition, Long], ends: Map[TopicPartition, Long]): Map[TopicPartition, Long] =
     if (ends.isEmpty) ends
-    else ids.endOffsets(ends.keySet).filter { case (partition, end) => end < from(partition) }
+    else {
+      // Just after a change of the leader one answer may be old: believe in a shorter log only if two answers agree.
+      val first = shorter(from, ends.keySet)
+      if (first.nonEmpty) Thread.sleep(BetweenTriesMs)
+      shorter(from, first.keySet)
+    }
+
+  private def shorter(from: Map[TopicPartition, Long], partitions: Set[TopicPartition]): Map[TopicPartition, Long] =
+    if (partitions.isEmpty) Map.empty else ids.endOffsets(partitions).filter { case (each, end) => end < from(each) }
+
+  /** Return the topics that no broker knows, or that this client may not describe any more. */
+  def missing(topics: Set[String]): Set[String] = topics -- ids.of(topics).keySet
 
   /** Ask the brokers before the next batch: an offset has shown that a topic may be another one. */
   def doubt(): Unit = mustAsk = true
@@ -207,10 +222,20 @@ private[tailrace] final class TopicIdentity(
       if (looksWithOthers == LooksUntilNote) {
         others.foreach(topic => run.note(RecordsLost("recreated-idle", topic, "").json(accepted = !failOnDataLoss)))
       }
+      lookForMissing(watched -- answer.keySet)
     } catch {
       case NonFatal(_) => // no broker answers; the next question may be answered
       case _: InterruptedException => Thread.currentThread().interrupt() // closed
     }
+
+  /** Say which topics are not there any more, and end the batch that waits for their records if the query must fail. */
+  private def lookForMissing(missing: Set[String]): Unit = {
+    looksWithout = missing.map(topic => topic -> (looksWithout.getOrElse(topic, 0) + 1)).toMap
+    missing.filter(looksWithout(_) == LooksUntilNote).foreach { topic =>
+      run.note(RecordsLost("missing", topic, "").json(accepted = byPattern && !failOnDataLoss))
+      if (failOnDataLoss) run.endOpenBatch() // the next one cannot be planned
+    }
+  }
 
   def close(): Unit = synchronized {
     thread.foreach(_.shutdownNow())

@@ -5,6 +5,7 @@ import java.time.Duration
 import java.util.concurrent.ExecutionException
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
+import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 
 import org.apache.kafka.clients.admin.{Admin, DescribeTopicsOptions, ListOffsetsOptions, OffsetSpec}
@@ -96,6 +97,13 @@ private[tailrace] object TopicIds {
       case (key, value) if key.toLowerCase(ju.Locale.ROOT).startsWith(Prefix) => key.drop(Prefix.length) -> (value: Object)
     }
     KafkaConfigUpdater("source", parameters).setAuthenticationConfigIfNeeded().build()
+  }
+
+  /** Whether a question failed because a topic does not exist. */
+  @tailrec def isMissing(failed: Throwable): Boolean = failed match {
+    case null => false
+    case _: UnknownTopicOrPartitionException => true
+    case _ => isMissing(failed.getCause)
   }
 
   private def isUnseen(reply: Throwable): Boolean = reply match {

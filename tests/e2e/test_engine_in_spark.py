@@ -120,6 +120,124 @@ def test_a_check_of_the_time_limit_that_fails_is_repeated(spark: SparkSession) -
             watch.cancel(False)
 
 
+class TestFetchedRecords:
+    """In which order a task passes on the records of its partitions."""
+
+    @pytest.fixture
+    def fetched(self, spark: SparkSession) -> Any:
+        jvm: Any = spark._jvm
+        return jvm.org.apache.spark.sql.kafka010.tailrace.FetchedRecords(3)
+
+    def add(self, spark: SparkSession, fetched: Any, lists: dict[int, range]) -> None:
+        """Let a poll return records with these offsets."""
+        jvm: Any = spark._jvm
+        record = jvm.org.apache.kafka.clients.consumer.ConsumerRecord
+        for partition, offsets in lists.items():
+            records = jvm.java.util.ArrayList()
+            for offset in offsets:
+                records.add(record("t", partition, offset, None, b"value"))
+            fetched.add(partition, records)
+        fetched.order()
+
+    def take(self, fetched: Any, count: int) -> list[tuple[int, int]]:
+        """Return the partitions and offsets of the next records."""
+        records = [fetched.next() for _ in range(count)]
+        return [(each.partition(), each.offset()) for each in records]
+
+    def test_the_records_of_a_backlog_come_last(self, spark: SparkSession, fetched: Any) -> None:
+        self.add(spark, fetched, {0: range(5), 1: range(1), 2: range(2)})
+        assert self.take(fetched, 8) == [(1, 0), (2, 0), (2, 1), *((0, n) for n in range(5))]
+        assert fetched.isEmpty()
+
+    def test_new_records_of_others_overtake_a_backlog_and_no_record_of_their_own(
+        self, spark: SparkSession, fetched: Any
+    ) -> None:
+        self.add(spark, fetched, {0: range(4), 1: range(2)})
+        assert self.take(fetched, 3) == [(1, 0), (1, 1), (0, 0)]
+        self.add(spark, fetched, {0: range(4, 6), 1: range(2, 3), 2: range(1)})
+        assert self.take(fetched, 2) == [(1, 2), (2, 0)]
+        assert not fetched.isEmpty(0)
+        assert self.take(fetched, 5) == [(0, n) for n in range(1, 6)]
+        assert fetched.isEmpty(0)
+        assert fetched.isEmpty()
+
+    def test_records_that_are_dropped_leave_those_of_others(self, spark: SparkSession, fetched: Any) -> None:
+        self.add(spark, fetched, {0: range(3), 1: range(4)})
+        assert self.take(fetched, 1) == [(0, 0)]
+        fetched.drop(0)
+        assert self.take(fetched, 4) == [(1, n) for n in range(4)]
+        assert fetched.isEmpty()
+
+    def test_a_partition_has_enough_if_it_lasts_for_the_longest_fetch(self, spark: SparkSession, fetched: Any) -> None:
+        self.add(spark, fetched, {0: range(100)})
+        millisecond = 1_000_000
+        assert not fetched.hasEnough(1, 1000 * millisecond), "it has none"
+        assert not fetched.hasEnough(0, millisecond)
+        assert fetched.hasEnough(0, 2 * millisecond)
+        self.add(spark, fetched, {1: range(1)})
+        assert fetched.hasEnough(0, millisecond), "two partitions take turns"
+
+
+class TestOffsetsThatAreGone:
+    """What the driver makes of offsets that brokers have refused to readers."""
+
+    BASE = 10_000_000_000
+    """Offsets that py4j passes as a long."""
+
+    @pytest.fixture
+    def gone(self, spark: SparkSession) -> Any:
+        jvm: Any = spark._jvm
+        return jvm.org.apache.spark.sql.kafka010.tailrace.GoneOffsets()
+
+    def partition(self, spark: SparkSession) -> Any:
+        jvm: Any = spark._jvm
+        return jvm.org.apache.kafka.common.TopicPartition("t", 0)
+
+    def report(self, spark: SparkSession, gone: Any, position: int, divergent: int | None = None) -> None:
+        jvm: Any = spark._jvm
+        option = jvm.scala.Option.apply(divergent)
+        offset = jvm.org.apache.spark.sql.kafka010.tailrace.GoneOffset(self.partition(spark), position, option)
+        gone.report(jvm.org.apache.spark.api.python.PythonUtils.toSeq([offset]))
+
+    def start(self, spark: SparkSession, offset: int) -> Any:
+        jvm: Any = spark._jvm
+        offsets = jvm.java.util.HashMap()
+        offsets.put(self.partition(spark), offset)
+        return jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(offsets)
+
+    def divergent(self, spark: SparkSession, gone: Any, start: int) -> Any:
+        found = gone.divergent(self.start(spark, start))
+        return found.apply(self.partition(spark)) if found.size() else None
+
+    def test_a_partition_continues_where_its_records_differ(self, spark: SparkSession, gone: Any) -> None:
+        self.report(spark, gone, self.BASE + 30, self.BASE + 20)
+        self.report(spark, gone, self.BASE + 30, self.BASE + 20)
+        assert self.divergent(spark, gone, self.BASE + 30) == self.BASE + 20
+        assert self.divergent(spark, gone, self.BASE + 25) == self.BASE + 20
+        assert self.divergent(spark, gone, self.BASE + 20) is None, "the query has read none of them"
+        gone.planned(self.start(spark, self.BASE + 20))
+        assert self.divergent(spark, gone, self.BASE + 30) is None, "a batch later it is another position"
+
+    def test_an_offset_that_is_refused_again_and_again_ends_the_query(self, spark: SparkSession, gone: Any) -> None:
+        for _ in range(9):
+            self.report(spark, gone, self.BASE)
+            gone.planned(self.start(spark, self.BASE))
+        self.report(spark, gone, self.BASE)
+        with pytest.raises(Exception, match=f"TAILRACE_RECORDS_LOST refused in t-0: {self.BASE}"):
+            gone.planned(self.start(spark, self.BASE))
+
+    def test_refusals_of_different_offsets_or_with_batches_between_them_do_not(
+        self, spark: SparkSession, gone: Any
+    ) -> None:
+        for n in range(30):
+            if n % 8 != 7:
+                self.report(spark, gone, self.BASE)
+            gone.planned(self.start(spark, self.BASE))
+        for n in range(30):
+            self.report(spark, gone, self.BASE + n)
+            gone.planned(self.start(spark, self.BASE + n))
+
+
 def test_a_worker_that_ignores_sigterm_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     def stubborn(value: int) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,8 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
-from tailrace.errors import DataLost
+from tailrace.errors import DataLost, TopicMissing
+from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import read_records
+from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import create_topic, delete_topics, list_topics
 from tailrace.running.topic_watch import ADOPTED
 
@@ -343,3 +345,86 @@ def test_a_checkpoint_without_ids_takes_those_of_its_topics(
     recreate(kafka, topic)
     with pytest.raises(DataLost):
         copy.run_once(writer, mode)
+
+
+def notices(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
+    return [each.message for each in caplog.records if f"topic '{topic}' no longer exists" in each.message]
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "warn"])
+def test_a_topic_that_is_deleted_and_not_created_again(
+    copy: Copy, kafka: Kafka, mode: str, on_data_loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names it. Where records may be lost, a real-time batch goes on with the other topics."""
+    goes, stays = kafka.topic("in"), kafka.topic("in")
+    kafka.send_to_every_partition(goes, OLD)
+    kafka.send_to_every_partition(stays, OLD)
+    writer = copying(copy, f"{goes},{stays}")
+    running = copy.start(writer, mode, on_data_loss=on_data_loss)
+    wait_until(lambda: len(copy.written()) == 40, 60, "the records of both")
+    delete_topics(kafka.config, [goes])
+    began = time.monotonic()
+    if mode == "realtime":
+        wait_until(lambda: notices(caplog, goes), 30, "the topic is named")
+        note(
+            "watch", f"a topic that was deleted is named, {mode}, on_data_loss={on_data_loss}", time.monotonic() - began
+        )
+        assert "fails with its next batch unless it exists again" in notices(caplog, goes)[0]
+    if mode == "realtime" and on_data_loss == "warn":
+        kafka.send_to_every_partition(stays, new_records(6))
+        wait_until(lambda: has_new(copy, 6), 30, "the records of the other topic")
+        running.stop()
+        assert len(notices(caplog, goes)) == 1
+    else:
+        with pytest.raises(TopicMissing, match=f"reads a topic that no longer exists: {goes}"):
+            running.wait(60)
+    assert time.monotonic() - began < 30
+
+
+def test_a_topic_that_matches_a_pattern_and_is_deleted(
+    copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query goes on with the others, in the next batches too."""
+    family = f"family-{secrets.token_hex(4)}"
+    stays, goes = kafka.topic(f"{family}-a"), kafka.topic(f"{family}-b")
+    kafka.send_to_every_partition(stays, OLD)
+    kafka.send_to_every_partition(goes, OLD)
+    rows = copy.read(subscribePattern=f"{family}-.*", startingOffsets="earliest")
+    with copy.start(copy.writer(rows), mode, on_data_loss="warn") as running:
+        wait_until(lambda: len(copy.written()) == 40, 60, "the records of both")
+        delete_topics(kafka.config, [goes])
+        if mode == "realtime":
+            wait_until(lambda: notices(caplog, goes), 30, "the topic is named")
+            assert "continues with the others" in notices(caplog, goes)[0]
+            running.checkpoint()
+        kafka.send_to_every_partition(stays, new_records(6))
+        wait_until(lambda: has_new(copy, 6), 30, "the records of the other topic")
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "warn"])
+def test_records_that_a_broker_without_them_has_replaced(copy: Copy, tmp_path: Path, on_data_loss: str) -> None:
+    """It lost its log and has more records by the time the query connects: the offsets say nothing, the epochs do."""
+    with RestartableBroker(tmp_path / "broker", print) as broker:
+        client = plain_client(broker.bootstrap_servers)
+        create_topic(client, "in", 1)
+        own = Kafka(broker.bootstrap_servers)
+        own.send("in", OLD)
+        source = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "in", "startingOffsets": "earliest"}
+        rows = copy.spark.readStream.format("kafka").options(**source).load()
+        running = copy.start(copy.writer(rows), "realtime", on_data_loss=on_data_loss)
+        wait_until(lambda: len(copy.written()) == 20, 60, "the records")
+        broker.kill()
+        (log,) = [each.parent for each in (tmp_path / "broker").rglob("in-0/*.log")]
+        for file in log.iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        broker.restart()
+        own.send("in", new_records(60))
+        if on_data_loss == "fail":
+            with pytest.raises(DataLost, match="in-0 has other records now") as failed:
+                running.wait(60)
+            assert "0 to 19" in failed.value.why
+        else:
+            wait_until(lambda: has_new(copy, 60), 60, "the new records")
+            running.stop()
+            assert numbers(copy.written()) == Counter([*range(20), *(each["a"] for each in new_records(60))])

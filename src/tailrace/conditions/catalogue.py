@@ -37,6 +37,8 @@ CATALOGUE: tuple[Condition, ...] = (
     *analysis.RULES,
     analysis.OTHER_RULE,
     *sources.RECORDS_LOST.values(),
+    sources.OFFSET_REFUSED,
+    sources.TOPICS_MISSING,
     sources.TOPIC_DELETED,
     sources.RECORDS_GONE,
     spark.EXECUTOR_LOST,

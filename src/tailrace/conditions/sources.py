@@ -47,6 +47,15 @@ SOURCE_OPTIONS_REFUSED = (
     _option("endingTimestamp", "it ends the reading, and a real-time query has no end"),
     _option(r"\w+", "Spark's Kafka source refuses it"),
 )
+TOPICS_MISSING = Condition(
+    error=TopicMissing,
+    pattern=r"TAILRACE_TOPICS_MISSING (?P<topics>[\w., -]+?)\.(?:\s|$)",
+    what="query {query!r} reads a topic that no longer exists: {topics}",
+    why="it was deleted, or this user may not describe it any more",
+    fix="create the topic again and start the query with --on-data-loss warn (on_data_loss='warn'), "
+    "or read another topic",
+)
+"""The engine's text; ``jvm/kafka/RecordsLost.scala`` writes it."""
 TOPIC_DELETED = Condition(
     error=TopicMissing,
     pattern=r"UnknownTopicOrPartitionException|UNKNOWN_TOPIC_OR_PARTITION",
@@ -90,8 +99,26 @@ RECORDS_LOST: Mapping[str, Condition] = {
         "recreated before Tailrace recorded its id",
         "at the end of the partition, without the records before it",
     ),
+    "divergent": Condition(
+        error=DataLost,
+        pattern=_LOST.format(kind="divergent"),
+        what="{topic} has other records now than those that the query has read",
+        why="the offsets {offsets} were written again: a broker without the latest records became the leader",
+        fix="start the query again: it continues at its position, without these records. To let a running query read "
+        "them, start it with --on-data-loss warn (on_data_loss='warn')",
+        defaults={"continues": "with the first of the new records"},
+    ),
 }
 """Records that are gone, by the engine's name for the reason."""
+
+
+OFFSET_REFUSED = Condition(
+    error=DataLost,
+    pattern=_LOST.format(kind="refused"),
+    what="{topic} cannot be read at the query's position",
+    why="its brokers refuse offset {offsets}, although it is between the first and the last offset",
+    fix="compare the replicas of the partition: its brokers disagree. When they agree, start the query again",
+)
 
 
 def _partition(match: re.Match[str]) -> Mapping[str, str]:

@@ -95,6 +95,9 @@ def sentence_of(notice: Mapping[str, Any]) -> str:
         return (
             f"topic {notice['topic']!r} was deleted and created again; the query will {then} when its next batch starts"
         )
+    if notice["kind"] == "missing":
+        then = "continues with the others" if notice["accepted"] else "fails with its next batch unless it exists again"
+        return f"topic {notice['topic']!r} no longer exists; the query {then}"
     condition = RECORDS_LOST[notice["kind"]]
     message = condition.message(topic=notice["topic"], offsets=notice["offsets"])
     return f"{message.what}; continuing {condition.defaults['continues']} ({message.why})"

@@ -102,6 +102,13 @@ RECREATED = (
     f"TAILRACE_RECORDS_LOST recreated in payments: 4000 in partition 0, 3980 in partition 1.\n{JAVA_FRAMES}"
 )
 DELETED = "RecordsLostException: TAILRACE_RECORDS_LOST deleted in pay.ments-0: 5 to 99."
+DIVERGENT = f"RecordsLostException: TAILRACE_RECORDS_LOST divergent in payments-0: 4 to 8.\n{JAVA_FRAMES}"
+REFUSED_OFFSET = f"RecordsLostException: TAILRACE_RECORDS_LOST refused in payments-0: 9.\n{JAVA_FRAMES}"
+MISSING = (
+    f"[STREAM_FAILED] oops\n{JAVA_FRAMES}Caused by: org.apache.spark.sql.kafka010.tailrace.TopicsMissingException: "
+    f"TAILRACE_TOPICS_MISSING pay.ments, re-funds.\n{JAVA_FRAMES}Caused by: org.apache.kafka.common.errors."
+    f"UnknownTopicOrPartitionException: This server does not host this topic-partition.\n{JAVA_FRAMES}"
+)
 OFFSET_GONE = (
     "java.lang.IllegalStateException: Cannot fetch records in [2, 41) (GroupId: a, TopicPartition: payments-0). \n"
     "Some data may have been lost because they are not available in Kafka any more"
@@ -194,6 +201,9 @@ CASES: list[tuple[str, type[TailraceError]]] = [
     (DATA_LOSS, DataLost),
     (RECREATED, DataLost),
     (DELETED, DataLost),
+    (DIVERGENT, DataLost),
+    (REFUSED_OFFSET, DataLost),
+    (MISSING, TopicMissing),
     (OFFSET_GONE, DataLost),
     (UNKNOWN, QueryFailed),
     (MALFORMED, RecordMalformed),
@@ -572,6 +582,20 @@ def test_records_that_are_gone_are_reported_with_their_topic(text: str, what: st
     assert error.what == what
     assert why in error.why
     assert error.fix.endswith("start it with --on-data-loss warn (on_data_loss='warn')")
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        (DIVERGENT, "query 'fraud': payments-0 has other records now than those that the query has read", "without"),
+        (REFUSED_OFFSET, "query 'fraud': payments-0 cannot be read at the query's position", "replicas"),
+        (MISSING, "query 'fraud' reads a topic that no longer exists: pay.ments, re-funds", "--on-data-loss warn"),
+    ],
+)
+def test_what_brokers_lost_is_reported_with_what_to_do(text: str, what: str, fix: str) -> None:
+    error = translate_failure("fraud", text)
+    assert error.what == what
+    assert fix in error.fix
 
 
 def test_a_lost_executor_is_named_with_its_exit_code() -> None:

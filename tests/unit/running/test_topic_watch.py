@@ -62,6 +62,22 @@ def watch(control: FakeControl, outputs: FakeOutputs | None = None) -> TopicWatc
             {"kind": "shorter", "topic": "payments-0", "offsets": "9 and 4", "accepted": True},
             f"{SHORTER}; continuing at the end of the partition, without the records before it ({POSITION_AND_END})",
         ),
+        (
+            {"kind": "divergent", "topic": "payments-0", "offsets": "4 to 8", "accepted": True},
+            (
+                "payments-0 has other records now than those that the query has read; continuing with the first of "
+                "the new records (the offsets 4 to 8 were written again: a broker without the latest records became "
+                "the leader)"
+            ),
+        ),
+        (
+            {"kind": "missing", "topic": "payments", "offsets": "", "accepted": False},
+            "topic 'payments' no longer exists; the query fails with its next batch unless it exists again",
+        ),
+        (
+            {"kind": "missing", "topic": "payments", "offsets": "", "accepted": True},
+            "topic 'payments' no longer exists; the query continues with the others",
+        ),
     ],
 )
 def test_each_notice_is_a_warning(notice: dict[str, Any], sentence: str, caplog: pytest.LogCaptureFixture) -> None:
