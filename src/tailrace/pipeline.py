@@ -285,7 +285,7 @@ class Pipeline:
                     fix="choose another topic with dead_letters=...",
                 )
         for topic, role in ((self.sink.topic, "writes"), (self.dead_letter_topic, "sends its dead letters")):
-            if topic is not None and any(_reads(source, topic) for source in self.sources):
+            if topic is not None and any(reads(source, topic) for source in self.sources):
                 raise DefinitionError(
                     f"pipeline {self.name!r} {role} to topic {topic!r}, which it also reads",
                     why="it would process its own output forever",
@@ -368,7 +368,8 @@ def epoch_milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _reads(source: KafkaSource, topic: str) -> bool:
+def reads(source: KafkaSource, topic: str) -> bool:
+    """Return whether a source reads a topic."""
     if source.pattern is not None:
         return re.fullmatch(source.pattern, topic) is not None
     return topic in source.topic_names

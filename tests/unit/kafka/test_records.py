@@ -216,7 +216,7 @@ class FakeProducer:
         self.answers: list[tuple[Any, Any]] = []
         self.produced = 0
 
-    def produce(self, _topic: str, value: bytes, *, key: bytes | None, on_delivery: Callable[..., None]) -> None:
+    def produce(self, _topic: str, value: bytes, *, on_delivery: Callable[..., None], **_more: object) -> None:
         if value == b"too large":
             raise KafkaException(KafkaErrorCode(KafkaErrorCode.MSG_SIZE_TOO_LARGE))
         if value == b"full" and not self.produced:
