@@ -206,7 +206,7 @@ def _say_none(queue: "Queue", *, selected: bool) -> None:
 
 
 def _question(to: str, tally: "Tally") -> str:
-    place = "to their source topics" if to == "source" else "through the pipeline, to its sink"
+    place = "to the source topics" if to == "source" else "through the pipeline"
     return f"Send {counted(tally.letters, 'letter')} {place}?"
 
 
