@@ -178,7 +178,8 @@ def replay(
             return
         with ExitStack() as opened:
             opened.enter_context(progress.held())
-            destination = opened.enter_context(_destination(queue, to, master, settings))
+            with console().status(f"Starting {queue.pipeline.name} ..."):
+                destination = opened.enter_context(_destination(queue, to, master, settings))
             tally = _replayed(replaying, destination, max_attempt)
     if json:
         print_json(_head(queue) | {"to": to, "dry_run": dry_run} | tally.as_json())
