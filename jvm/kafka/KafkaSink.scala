@@ -139,9 +139,9 @@ private[tailrace] class KafkaSink(
 }
 
 private[tailrace] object KafkaSink {
-  private val TooLarge = "too_large"
-  private val InvalidRecord = "invalid_record"
-  private val InvalidTopic = "invalid_topic"
+  val TooLarge = "too_large"
+  val InvalidRecord = "invalid_record"
+  val InvalidTopic = "invalid_topic"
 
   /** The source record of a result with these headers. */
   private def recordOf(headers: ju.List[Header]): Option[String] = {

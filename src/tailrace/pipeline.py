@@ -21,6 +21,8 @@ FORMATS = ("json", "string", "bytes")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLICIES = ("dead-letter", "fail", "drop")
 PYTHON_ERRORS = ("fail", "dead-letter")
+WITHOUT_TIME_ZONE = "it would mean a different time on a machine in another time zone"
+"""Why a time without a zone is refused."""
 RESERVED_PREFIX = "__tailrace_"
 """Columns with this prefix are reserved for Tailrace."""
 HEADER_PREFIX = "tailrace."
@@ -138,7 +140,7 @@ class KafkaSource:
         if isinstance(self.starting, datetime) and self.starting.tzinfo is None:
             raise OptionRefused(
                 f"starting={self.starting} has no time zone",
-                why="it would mean a different time on a machine in another time zone",
+                why=WITHOUT_TIME_ZONE,
                 fix="datetime(..., tzinfo=timezone.utc)",
             )
 
@@ -282,7 +284,7 @@ class Pipeline:
                     fix="choose another topic with dead_letters=...",
                 )
         for topic, role in ((self.sink.topic, "writes"), (self.dead_letter_topic, "sends its dead letters")):
-            if topic is not None and any(_reads(source, topic) for source in self.sources):
+            if topic is not None and any(reads(source, topic) for source in self.sources):
                 raise DefinitionError(
                     f"pipeline {self.name!r} {role} to topic {topic!r}, which it also reads",
                     why="it would process its own output forever",
@@ -365,7 +367,8 @@ def epoch_milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _reads(source: KafkaSource, topic: str) -> bool:
+def reads(source: KafkaSource, topic: str) -> bool:
+    """Return whether a source reads a topic."""
     if source.pattern is not None:
         return re.fullmatch(source.pattern, topic) is not None
     return topic in source.topic_names

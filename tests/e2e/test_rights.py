@@ -13,6 +13,9 @@ from conftest import suspended, wait_until
 from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
+from tailrace.dead_letters.queue import open_queue
+from tailrace.dead_letters.selection import Selection
+from tailrace.dead_letters.to_source import ToSource
 from tailrace.engine import SparkBrokerPing
 from tailrace.engine import topics as engine_topics
 from tailrace.errors import (
@@ -26,8 +29,8 @@ from tailrace.errors import (
 from tailrace.kafka import rights
 from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
-from tailrace.kafka.records import read_records, send_records
-from tailrace.kafka.topics import list_topics
+from tailrace.kafka.records import NewRecord, RecordSender, read_records, send_records
+from tailrace.kafka.topics import create_topic, list_topics, topic_id
 from tailrace.prepare import endpoint
 from tailrace.prepare.endpoint import JOINS_GROUP
 from tailrace.running import broker_watch
@@ -421,6 +424,32 @@ def test_an_outage_of_brokers_that_only_spark_can_reach_is_logged(
     gone, back = messages()
     assert gone == f"query {case.name!r}: no Kafka broker responds at {address}"
     assert f"the Kafka broker at {address} responds again after" in back
+
+
+def test_dead_letters_are_read_and_replayed_with_the_login_of_the_sink(kafka: SecuredKafka) -> None:
+    case = Case(kafka, (("WRITE", "sink"),))
+    create_topic(kafka.config, case.dead, 1)
+    headers = {"topic": case.source, "partition": 0, "offset": 0, "event_time": 0, "reason": "not_json", "error": ""}
+    headers |= {"pipeline": case.name, "time": 0, "attempt": 1}
+    sender = RecordSender(kafka.config)
+    sender.send(NewRecord(case.dead, b"x", None, tuple((f"tailrace.{k}", str(v).encode()) for k, v in headers.items())))
+    sender.finish()
+    with pytest.raises(TopicMissing, match="may not see it"):
+        open_queue(case.pipeline(), kafka.secured_servers)
+    kafka.grant(case.user, "WRITE", case.dead)
+    queue = open_queue(case.pipeline(), kafka.secured_servers)
+    with pytest.raises(NotAuthorized, match="may not read"):
+        list(queue.letters(Selection()))
+    kafka.grant(case.user, "READ", case.dead)
+    (letter,) = queue.letters(Selection())
+    assert queue.topic_id() == topic_id(kafka.config, case.dead)
+    kafka.grant(case.user, "READ", case.source)
+    with pytest.raises(NotAuthorized, match="may not write to"):
+        ToSource(queue.config).replay([letter], lambda _: None)
+    kafka.grant(case.user, "WRITE", case.source)
+    ToSource(queue.config).replay([letter], lambda _: None)
+    (sent,) = read_records(kafka.config, case.source)
+    assert (sent.value, sent.headers) == (b"x", letter.record.headers)
 
 
 def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredKafka) -> None:

@@ -44,6 +44,7 @@ assert _run({arguments!r}) == 0
         HELP.format(arguments=["--help"]),
         HELP.format(arguments=["run", "--help"]),
         HELP.format(arguments=["broker", "start", "--help"]),
+        HELP.format(arguments=["dlq", "replay", "--help"]),
         HELP.format(arguments=["demo", "--help"]),
     ],
     ids=[
@@ -54,6 +55,7 @@ assert _run({arguments!r}) == 0
         "--help",
         "run --help",
         "broker start --help",
+        "dlq replay --help",
         "demo --help",
     ],
 )

@@ -15,6 +15,7 @@ LAYERS = (
     {"chaos", "demo", "doctor", "project", "testing"},
     {"measure"},
     {"report"},
+    {"dead_letters"},
     {"running"},
     {"prepare"},
     {"preflight"},

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from tailrace.dead_letters.letter import REFUSED_RESULTS
 from tailrace.engine import RECORD
 from tailrace.frames import names
 from tailrace.frames.names import Header
@@ -33,6 +34,10 @@ def test_the_hidden_columns_are_equal() -> None:
 
 def test_the_column_of_the_parsed_record_is_equal() -> None:
     assert values_in("sql/Records.scala") == {"RECORD": RECORD}
+
+
+def test_the_reasons_for_refused_results_are_equal() -> None:
+    assert set(values_in("kafka/KafkaSink.scala").values()) == REFUSED_RESULTS
 
 
 def test_the_engine_defines_each_name_once() -> None:

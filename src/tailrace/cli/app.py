@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import bench, broker, chaos, check, cluster, demo, doctor, init, run
+from tailrace.cli import bench, broker, chaos, check, cluster, demo, dlq, doctor, init, run
 from tailrace.cli.output import console, is_verbose, print_error
 from tailrace.errors import TailraceError
 
@@ -31,6 +31,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(broker.app, name="broker")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(dlq.app, name="dlq")
 
 
 @app.callback()

@@ -1,7 +1,6 @@
 """``tailrace broker``: a real Kafka broker for development."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tailrace.cli.arguments import BootstrapServers
-from tailrace.cli.output import Json, Verbose, console, owner_note, print_json, say
+from tailrace.cli.output import (
+    Json,
+    Verbose,
+    console,
+    on_one_line,
+    owner_note,
+    print_json,
+    print_line,
+    say,
+    until_reader_ends,
+)
 from tailrace.errors import OptionRefused, counted
 
 if TYPE_CHECKING:
@@ -19,8 +28,6 @@ if TYPE_CHECKING:
     from tailrace.kafka.topics import ClientConfig
 
 app = typer.Typer(help="A real single-node Kafka for development, on loopback.", no_args_is_help=True)
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 Name = Annotated[str, typer.Option("--name", help="Several brokers run side by side under different names.")]
 
@@ -165,11 +172,9 @@ def read(
     if follow or starting == "latest":
         say(f"Reading {topic}; Ctrl-C stops it.")
     try:
-        with closing(records):
+        with closing(records), until_reader_ends():
             for record in records:
                 print_json(_as_json(record)) if json else _print_line(record, headers=headers)
-    except BrokenPipeError:
-        _forget_stdout()
     except KeyboardInterrupt:
         if not follow or count is not None:
             raise  # before it was done
@@ -212,19 +217,4 @@ def _print_line(record: "TopicRecord", *, headers: bool) -> None:
     fields = [as_text(record.key) or "", as_text(record.value) or ""]
     if headers:
         fields += [name if value is None else f"{name}={as_text(value)}" for name, value in record.headers]
-    line = "\t".join(map(_on_one_line, fields)) + "\n"
-    encoding = sys.stdout.encoding
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
-
-
-def _on_one_line(text: str) -> str:
-    """Escape control characters, so that text stays on one line and cannot control the terminal."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
-
-
-def _forget_stdout() -> None:
-    """Redirect the last flush if the reader of our output, such as ``head``, has ended."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    print_line("\t".join(map(on_one_line, fields)))

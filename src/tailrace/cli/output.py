@@ -3,6 +3,8 @@
 import contextlib
 import json
 import logging
+import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -15,6 +17,7 @@ from tailrace.errors import TailraceError
 from tailrace.toolchain.ivy import Progress
 
 _verbose = False
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def console() -> Console:
@@ -36,6 +39,29 @@ def print_json(data: Any) -> None:
 def owner_note(owner: str) -> str:
     """Return a note for a list of brokers or clusters; empty for one that was started by hand."""
     return "" if owner == "hand" else "  (ends with the program that started it)"
+
+
+def print_line(text: str) -> None:
+    """Print a line to standard output; escape characters that its encoding lacks."""
+    encoding = sys.stdout.encoding
+    sys.stdout.write((text + "\n").encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def on_one_line(text: str) -> str:
+    """Escape control characters, so that text stays on one line and cannot control the terminal."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+@contextlib.contextmanager
+def until_reader_ends() -> Iterator[None]:
+    """End the block without an error if the reader of standard output, such as ``head``, has ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # for the last flush
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def print_error(error: TailraceError) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tailrace.engine import RecordCounts, SizeLimits, carry_lineage
 from tailrace.errors import DefinitionError
 from tailrace.frames.names import EVENT_TIME, TOPIC
 from tailrace.frames.sink import sink_frame
-from tailrace.frames.source import source_frame
+from tailrace.frames.source import kafka_frame, source_frame
 from tailrace.frames.user_code import user_code
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
 
@@ -31,24 +31,26 @@ def pipeline_frame(
     pipeline: Pipeline,
     spark: SparkSession,
     bootstrap_servers: str,
-    bounds: Sequence[Mapping[str, str]] | None = None,
+    raw: Sequence[DataFrame] | None = None,
     *,
     carries_python: bool,
     limits: SizeLimits | None = None,
 ) -> PipelineFrame:
-    """Return the rows that a pipeline writes: a stream, or a batch over the given offsets of each source.
+    """Return the rows that a pipeline writes: a stream, or a batch of the given records.
 
     Args:
         pipeline: The pipeline.
         spark: The session of this query.
         bootstrap_servers: The brokers.
-        bounds: The offsets of a batch.
+        raw: The records of each source, with the columns of Spark's Kafka source; by default, those of its topics.
         carries_python: Whether the engine runs its Python functions on that session.
         limits: The largest results; a larger one ends the query. None if the sink itself looks at the sizes.
     """
+    if raw is None:
+        raw = [kafka_frame(pipeline, source, spark, bootstrap_servers) for source in pipeline.sources]
     sources = [
-        source_frame(pipeline, source, spark, bootstrap_servers, bounds[number] if bounds is not None else None)
-        for number, source in enumerate(pipeline.sources)
+        source_frame(pipeline, source, records, bootstrap_servers)
+        for source, records in zip(pipeline.sources, raw, strict=True)
     ]
     _let_workers_import(spark, pipeline)
     with user_code(f"the function of pipeline {pipeline.name!r}"):

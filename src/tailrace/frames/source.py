@@ -128,27 +128,24 @@ def require_fitting_records(
     )
 
 
-def source_frame(
+def kafka_frame(
     pipeline: Pipeline,
     source: KafkaSource,
     spark: SparkSession,
     bootstrap_servers: str,
-    bounds: Mapping[str, str] | None,
-) -> tuple[DataFrame, RecordCounts]:
-    """Return the DataFrame for the user's function and the counts of its records.
-
-    The plan below it has hidden columns, which lineage needs.
+    bounds: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the records of a source, unparsed.
 
     Args:
-        pipeline: The pipeline, which defines what happens to a malformed record.
+        pipeline: The pipeline.
         source: One of its sources.
         spark: The session of this query.
         bootstrap_servers: The brokers.
         bounds: The offsets of a batch; None for a stream.
     """
-    schema = record_schema(source)
     reader = spark.readStream if bounds is None else spark.read
-    raw = (
+    return (
         reader.format("kafka")
         .options(**source.options)
         .options(**source.subscription)
@@ -157,6 +154,22 @@ def source_frame(
         .option("includeHeaders", source.metadata is not None or pipeline.dead_letter_topic is not None)
         .load()
     )
+
+
+def source_frame(
+    pipeline: Pipeline, source: KafkaSource, raw: DataFrame, bootstrap_servers: str
+) -> tuple[DataFrame, RecordCounts]:
+    """Return the DataFrame for the user's function and the counts of its records.
+
+    The plan below it has hidden columns, which lineage needs.
+
+    Args:
+        pipeline: The pipeline, which defines what happens to a malformed record.
+        source: One of its sources.
+        raw: The source's records, with the columns of Spark's Kafka source.
+        bootstrap_servers: The brokers.
+    """
+    schema = record_schema(source)
     checked, counts = read_records(raw, _record_check(pipeline, source, schema, bootstrap_servers))
     metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
     hidden = _hidden_columns(pipeline, source) if pipeline.lineage else []

@@ -1,6 +1,6 @@
 """Send records to a topic and read them."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
@@ -11,12 +11,20 @@ from tailrace.kafka.failures import SEE_BROKER_LOG
 from tailrace.kafka.rights import READ, WRITE, not_authorized
 from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
 
+ANY_PARTITION = -1
 _PRODUCER = {
     # The partitioner of Java clients, including Spark's; librdkafka's default maps keys to other partitions.
     "partitioner": "murmur2_random",
     # A person is waiting: librdkafka's default is five minutes.
     "message.timeout.ms": 10_000,
 }
+_RESEND = {
+    # Retries of the client neither repeat records nor change their order.
+    "enable.idempotence": True,
+    # A record that is in one topic fits another: the broker decides, not the client.
+    "message.max.bytes": 1_000_000_000,
+}
+_CONTINUE = "check the topic and the broker, and run the same command again: it continues"
 _CONSUMER = {
     "group.id": "tailrace-read",
     "enable.auto.commit": False,
@@ -39,6 +47,18 @@ class TopicRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+@dataclass(frozen=True)
+class NewRecord:
+    """A record to send."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int = ANY_PARTITION
+    """By default, the one of its key."""
+
+
 def as_text(data: bytes | None) -> str | None:
     """Decode bytes as UTF-8; write invalid bytes as backslash escapes."""
     return None if data is None else data.decode("utf-8", "backslashreplace")
@@ -54,10 +74,10 @@ def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key:
         KafkaError: The broker did not accept all records.
     """
     partition_counts(config, [topic])
-    sender = _Sender(config, topic, key)
+    sender = RecordSender(config)
     try:
         for value in values:
-            if not sender.send(value):
+            if not sender.send(NewRecord(topic, value, key)):
                 break
     finally:
         # Also after Ctrl-C: deliver the records that were produced, or report that they failed.
@@ -65,27 +85,52 @@ def send_records(config: ClientConfig, topic: str, values: Iterable[bytes], key:
     return sender.accepted
 
 
-class _Sender:
-    """Sends records to one topic and counts the accepted ones."""
+class RecordSender:
+    """Sends records and counts the accepted ones.
 
-    def __init__(self, config: ClientConfig, topic: str, key: bytes | None) -> None:
+    Args:
+        config: The Kafka client's settings.
+        resends: Whether the records were in a topic before.
+    """
+
+    def __init__(self, config: ClientConfig, *, resends: bool = False) -> None:
         self._config = config
-        self._producer = Producer({**config, **_PRODUCER})
-        self._topic = topic
-        self._key = key
+        self._producer = Producer({**config, **_PRODUCER, **(_RESEND if resends else {})})
+        self._fix = _CONTINUE if resends else "correct the next record, or check the broker, and send the rest again"
+        self._topic = ""
         self._refused: KafkaErrorCode | None = None
         self.accepted = 0
 
-    def send(self, value: bytes) -> bool:
-        """Produce one record; return False if this or an earlier record was refused."""
+    def send(self, record: NewRecord, on_accepted: Callable[[], object] = lambda: None) -> bool:
+        """Produce one record; return False if this or an earlier record was refused.
+
+        Args:
+            record: The record.
+            on_accepted: Called when the broker has acknowledged it.
+        """
+
+        def on_delivery(refused: KafkaErrorCode | None, _record: Message) -> None:
+            if refused is None:
+                self.accepted += 1
+                on_accepted()
+            else:
+                self._note(record, refused)
+
         while self._refused is None:
             try:
-                self._producer.produce(self._topic, value, key=self._key, on_delivery=self._on_delivery)
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    key=record.key,
+                    headers=list(record.headers),
+                    partition=record.partition,
+                    on_delivery=on_delivery,
+                )
             except BufferError:
                 # The producer's queue is full: wait for the broker.
                 self._producer.poll(_POLL_S)
             except KafkaException as refused:
-                self._refused = refused.args[0]
+                self._note(record, refused.args[0])
             else:
                 self._producer.poll(0)
                 return True
@@ -100,18 +145,23 @@ class _Sender:
             raise KafkaError(
                 f"topic {self._topic!r} accepted {counted(self.accepted, 'record')}, then refused one",
                 why=self._refused.str(),
-                fix="correct the next record, or check the broker, and send the rest again",
+                fix=self._fix,
             )
 
-    def _on_delivery(self, refused: KafkaErrorCode | None, _record: Message) -> None:
-        if refused is None:
-            self.accepted += 1
-        elif self._refused is None:
-            self._refused = refused
+    def _note(self, record: NewRecord, refused: KafkaErrorCode) -> None:
+        """Remember the first refusal."""
+        if self._refused is None:
+            self._topic, self._refused = record.topic, refused
 
 
 def read_records(
-    config: ClientConfig, topic: str, *, starting: str = "earliest", count: int | None = None, follow: bool = False
+    config: ClientConfig,
+    topic: str,
+    *,
+    starting: str = "earliest",
+    count: int | None = None,
+    follow: bool = False,
+    ends: Mapping[int, int] | None = None,
 ) -> Generator[TopicRecord]:
     """Read the records of a topic; the start and end offsets are fixed before the first record is read.
 
@@ -121,6 +171,7 @@ def read_records(
         starting: ``"earliest"``, or ``"latest"`` for new records only.
         count: End after this many records; wait for them if necessary.
         follow: Wait for new records forever. Without ``count`` and ``follow``, end at the current end of the topic.
+        ends: The end of each partition, if it is not to be the current one.
 
     Raises:
         BrokerUnreachable: No broker responded in time.
@@ -128,7 +179,7 @@ def read_records(
         NotAuthorized: This user may not read the topic.
         KafkaError: The broker refused to send the records.
     """
-    ends = log_ends(config, partition_counts(config, [topic]))[topic]
+    ends = ends or log_ends(config, partition_counts(config, [topic]))[topic]
     begin = ends if starting == "latest" else dict.fromkeys(ends, OFFSET_BEGINNING)
     return _records(config, topic, begin, None if follow or count is not None else ends, count)
 

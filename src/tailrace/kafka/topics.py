@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import KafkaError as KafkaErrorCode
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
@@ -49,6 +49,27 @@ def partition_counts(config: ClientConfig, topics: Iterable[str]) -> dict[str, i
             raise _topic_missing(topic, existing, config, hidden=_is_hidden(config, topic))
         counts[topic] = existing[topic]
     return counts
+
+
+def existing_partitions(config: ClientConfig, topic: str) -> int | None:
+    """Return the number of partitions of a topic, or None if it does not exist.
+
+    Raises:
+        BrokerUnreachable: No broker responded in time.
+        TopicMissing: The broker does not say whether it exists.
+    """
+    partitions = _metadata(config).get(topic)
+    if partitions is None and _is_hidden(config, topic):
+        raise topic_not_visible([topic], config)
+    return partitions
+
+
+def topic_id(config: ClientConfig, topic: str) -> str:
+    """Return the id of an existing topic; a later topic of the same name has another one."""
+    with admin_client(config) as admin:
+        admin.list_topics(timeout=ASK_TIMEOUT_S)  # the first request of a new client sometimes takes seconds
+        (answer,) = admin.describe_topics(TopicCollection([topic]), request_timeout=ASK_TIMEOUT_S).values()
+        return str(answer.result(2 * ASK_TIMEOUT_S).topic_id)
 
 
 def list_topics(config: ClientConfig) -> dict[str, int]:

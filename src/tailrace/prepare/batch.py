@@ -1,8 +1,8 @@
-"""Run a pipeline as one batch over a fixed range of its topics: the reference for its results."""
+"""Run a pipeline as one batch over given records: the reference for its results, and how letters are replayed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.conditions.failures import translate_failure
 from tailrace.engine import clone_session, malformed_in_all, save
@@ -14,7 +14,10 @@ from tailrace.prepare.python_functions import install_functions
 
 
 def run_batch(
-    pipeline: Pipeline, spark: SparkSession, bootstrap_servers: str, bounds: Sequence[Mapping[str, str]]
+    pipeline: Pipeline,
+    spark: SparkSession,
+    bootstrap_servers: str,
+    read: Callable[[SparkSession], Sequence[DataFrame]],
 ) -> dict[str, int]:
     """Read, transform and write once; return the number of malformed records by reason.
 
@@ -22,12 +25,12 @@ def run_batch(
         pipeline: The pipeline.
         spark: A session; its settings stay as they are.
         bootstrap_servers: The brokers.
-        bounds: The first and last offsets of each source, as options of Spark's Kafka source.
+        read: Returns the records of each source on a session, with the columns of Spark's Kafka source.
     """
     own = clone_session(spark)
     costs = install_functions(own, pipeline.name, RunOptions(Mode.MICROBATCH), pipeline, bootstrap_servers)
     limits = size_limits(pipeline.sink, None)
-    frame = pipeline_frame(pipeline, own, bootstrap_servers, bounds, carries_python=costs is not None, limits=limits)
+    frame = pipeline_frame(pipeline, own, bootstrap_servers, read(own), carries_python=costs is not None, limits=limits)
     writer = frame.rows.write.format("kafka").options(**pipeline.sink.options).options(**pipeline.sink.destination)
     failed = save(writer.option("kafka.bootstrap.servers", bootstrap_servers))
     if failed is not None:

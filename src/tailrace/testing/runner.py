@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyspark.sql import DataFrame, SparkSession
+
 from tailrace.errors import OptionRefused
+from tailrace.frames.source import kafka_frame
 from tailrace.pipeline import KafkaSink, Mode, Pipeline
 from tailrace.prepare.batch import run_batch
 from tailrace.prepare.options import RunOptions
@@ -119,7 +122,13 @@ def _run_batch(bench: Bench, pipeline: Pipeline, parts: Sequence[Sequence[Record
         }
         for source in pipeline.sources
     ]
-    return run_batch(pipeline, bench.spark, bench.broker.bootstrap_servers, bounds)
+    servers = bench.broker.bootstrap_servers
+
+    def read(spark: SparkSession) -> list[DataFrame]:
+        pairs = zip(pipeline.sources, bounds, strict=True)
+        return [kafka_frame(pipeline, source, spark, servers, each) for source, each in pairs]
+
+    return run_batch(pipeline, bench.spark, servers, read)
 
 
 def _run_stream(

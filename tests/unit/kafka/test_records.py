@@ -10,7 +10,7 @@ from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized
 from tailrace.kafka import records
 from tailrace.kafka.client import client_config
 from tailrace.kafka.ports import free_ports
-from tailrace.kafka.records import as_text, read_records, send_records
+from tailrace.kafka.records import NewRecord, RecordSender, as_text, read_records, send_records
 
 CONFIG = {"bootstrap.servers": "host:1"}
 
@@ -213,7 +213,7 @@ class FakeProducer:
         self.answers: list[tuple[Any, Any]] = []
         self.produced = 0
 
-    def produce(self, _topic: str, value: bytes, *, key: bytes | None, on_delivery: Callable[..., None]) -> None:
+    def produce(self, _topic: str, value: bytes, *, on_delivery: Callable[..., None], **_more: object) -> None:
         if value == b"too large":
             raise KafkaException(KafkaErrorCode(KafkaErrorCode.MSG_SIZE_TOO_LARGE))
         if value == b"full" and not self.produced:
@@ -266,3 +266,20 @@ def test_records_produced_before_ctrl_c_are_delivered(monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         send_records(CONFIG, "payments", values())
     assert flushed == [1]
+
+
+def test_given_ends_are_the_end(topic: Topic) -> None:
+    topic({0: 9}, [Polled(0, 0), Polled(0, 1)])
+    assert read(ends={0: 1}) == [(0, 0)]
+
+
+@pytest.mark.usefixtures("fake_producer")
+def test_each_accepted_record_is_reported() -> None:
+    accepted: list[bytes] = []
+    sender = RecordSender(CONFIG, resends=True)
+    for value in (b"a", b"lost", b"b", b"c"):
+        sender.send(NewRecord("payments", value), lambda value=value: accepted.append(value))
+    with pytest.raises(KafkaError, match="topic 'payments' accepted") as refused:
+        sender.finish()
+    assert accepted == [b"a"]
+    assert "run the same command again" in refused.value.fix
