@@ -18,7 +18,7 @@ from stops import Query, collect
 from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
 from test_lost_records import recreate
 
-from tailrace.engine import has_tasks_at_work
+from tailrace.engine import capacity, has_tasks_at_work
 from tailrace.errors import ExecutorLost
 from tailrace.kafka.topics import log_ends
 from tailrace.running.ending import RepeatReason
@@ -107,8 +107,7 @@ def test_a_stop_after_an_executor_is_lost(
 def test_a_stop_that_meets_a_lost_executor(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     """The retry reads as far as the executor had reported, although its batch has been ended before it begins."""
     query, outcome = Query(kafka, tmp_path), list[Any]()
-    context: Any = spark.sparkContext
-    wait_until(lambda: context._jsc.sc().getExecutorMemoryStatus().size() == 3, 60, "two executors beside the driver")
+    wait_until(lambda: capacity(spark).slots == 8, 120, "two executors, although earlier tests have killed some")
     running = query.start("realtime")
     kafka.send_to_every_partition(query.source, [{"a": number} for number in range(1000)])
     kafka.receive_count(query.sink, 1000)
