@@ -116,9 +116,13 @@ class ControlledStream(
   private def endsAfter(from: Map[TopicPartition, Long], saved: Map[TopicPartition, Long], limit: ReadLimit): Offset = {
     val start = KafkaSourceOffset(from)
     if (from != saved) latest.foreach(_.forget())
-    try latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit))
-    catch { case NonFatal(failed) if TopicIds.isMissing(failed) => throw missing(from.keySet.map(_.topic), failed) }
+    naming(from)(latest.map(_.next(start, limit)).getOrElse(inner.latestOffset(start, limit)))
   }
+
+  /** Ask for offsets. If a topic does not exist any more, name it in the error. */
+  private def naming[T](offsets: Map[TopicPartition, Long])(question: => T): T =
+    try question
+    catch { case NonFatal(failed) if TopicIds.isMissing(failed) => throw missing(offsets.keySet.map(_.topic), failed) }
 
   /** The connector's error does not name the topic. */
   private def missing(topics: Set[String], failed: Throwable): Throwable =
@@ -229,7 +233,7 @@ class ControlledStream(
       val read = Option(consumed.orElse(null)).map(KafkaSourceOffset(_))
       read.flatMap(to => latest.flatMap(_.recent(to.partitionToOffsets))) match {
         case ends: Some[_] => KafkaMicroBatchStream.metrics(consumed, ends)
-        case None => inner.metrics(ju.Optional.ofNullable(read.orNull))
+        case None => naming(offsetsOf(read.orNull))(inner.metrics(ju.Optional.ofNullable(read.orNull)))
       }
     }
 
