@@ -3,6 +3,7 @@
 import json
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,8 +112,8 @@ def test_to_the_source_and_through_the_running_pipeline(mode: str) -> None:
     assert set(first) == {("not_json", 1), ("wrong_type", 1), ("python_error", 1)}
     destination = ToSource(opened(pipeline).config)
     assert replay(pipeline, destination) == Tally(3)
-    resent = written(f"{pipeline.name}-in")[-3:]
-    assert {each.value for each in resent} <= {b"oops", b'{"id": "7"}', b'{"id": 13}'}
+    values = Counter(each.value for each in written(f"{pipeline.name}-in"))
+    assert values == {b"oops": 2, b'{"id": "7"}': 2, b'{"id": 13}': 2, b'{"id": 1}': 1, b'{"id": 2}': 1}
     run(fixed(pipeline), mode)
     assert {row.row["id"] for row in written(f"{pipeline.name}-out")} == {1, 2, "7", "13"}
     again = by_reason(pipeline)
