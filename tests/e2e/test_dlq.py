@@ -3,17 +3,19 @@
 import json
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import assert_told, tailrace
+from commands import tailrace
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 import tailrace as tr
+from tailrace.cli import app
 from tailrace.dead_letters import replay as replaying
 from tailrace.dead_letters.letter import Letter
 from tailrace.dead_letters.progress import Progress
@@ -23,6 +25,7 @@ from tailrace.dead_letters.selection import Selection
 from tailrace.dead_letters.to_pipeline import replaying_pipeline
 from tailrace.dead_letters.to_source import ToSource
 from tailrace.errors import OptionRefused
+from tailrace.prepare.loader import load_pipeline
 from tailrace.testing import OutputRecord, Record, at
 from tailrace.testing.bench import shared_bench
 
@@ -111,8 +114,8 @@ def test_to_the_source_and_through_the_running_pipeline(mode: str) -> None:
     assert set(first) == {("not_json", 1), ("wrong_type", 1), ("python_error", 1)}
     destination = ToSource(opened(pipeline).config)
     assert replay(pipeline, destination) == Tally(3)
-    resent = written(f"{pipeline.name}-in")[-3:]
-    assert {each.value for each in resent} <= {b"oops", b'{"id": "7"}', b'{"id": 13}'}
+    values = Counter(each.value for each in written(f"{pipeline.name}-in"))
+    assert values == {b"oops": 2, b'{"id": "7"}': 2, b'{"id": 13}': 2, b'{"id": 1}': 1, b'{"id": 2}': 1}
     run(fixed(pipeline), mode)
     assert {row.row["id"] for row in written(f"{pipeline.name}-out")} == {1, 2, "7", "13"}
     again = by_reason(pipeline)
@@ -236,30 +239,34 @@ pipeline = tr.Pipeline(
 """
 
 
-def test_the_commands(tmp_path: Path) -> None:
+Dlq = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def dlq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dlq:
+    """Run a command in this process, whose Spark stays."""
+    monkeypatch.setattr(app, "_end_spark", lambda: None)
+    monkeypatch.setenv("TAILRACE_BOOTSTRAP_SERVERS", shared_bench().broker.bootstrap_servers)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run_command(*arguments: str) -> tuple[str, str]:
+        code = app._run(["dlq", *arguments])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out, err
+
+    return run_command
+
+
+def test_the_commands(tmp_path: Path, dlq: Dlq) -> None:
     name = f"dlq-{secrets.token_hex(4)}"
     bench = shared_bench()
     bench.make_topics([f"{name}-in", f"{name}-out"], 2)
     file = tmp_path / "shop.py"
     file.write_text(FILE.format(name=name, kind="long"))
-
-    def dlq(*arguments: str) -> tuple[str, str]:
-        env = {"TAILRACE_BOOTSTRAP_SERVERS": bench.broker.bootstrap_servers}
-        done = tailrace("dlq", *arguments, cwd=tmp_path, env=env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout, done.stderr
-
-    out, err = dlq("list", "shop.py")
-    assert (out, err) == (
-        "",
-        f"pipeline {name} has no dead letters: topic {name}.dead-letters does not exist yet\n",
-    )
-    pipeline = tr.Pipeline(
-        name,
-        tr.KafkaSource(f"{name}-in", "id long not null", starting="earliest"),
-        lambda df: df,
-        tr.KafkaSink(f"{name}-out"),
-    )
+    expected = f"pipeline {name} has no dead letters: topic {name}.dead-letters does not exist yet\n"
+    assert dlq("list", "shop.py") == ("", expected)
+    pipeline = load_pipeline("shop.py")
     send(pipeline, SENT)
     run(pipeline, "microbatch")
     out, _ = dlq("list", "shop.py")
@@ -272,14 +279,10 @@ def test_the_commands(tmp_path: Path) -> None:
     assert (letter["value"], letter["key"], letter["headers"]) == ("oops", "k", [["trace", "t-7"], ["null", None]])
     assert (letter["partition"], letter["event_time"][11:]) == (1, "09:00:00.000Z")
     file.write_text(FILE.format(name=name, kind="string"))
-    out, err = dlq("replay", "shop.py", "--to", "pipeline", "--json")
-    assert json.loads(out)["letters"] == 2, err
+    servers = {"TAILRACE_BOOTSTRAP_SERVERS": bench.broker.bootstrap_servers}
+    done = tailrace("dlq", "replay", "shop.py", "--to", "pipeline", "--json", cwd=tmp_path, env=servers)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["letters"] == 2
     assert [each.row for each in written(f"{name}-out") if each.row["id"] == "7"] == [{"id": "7"}]
-    out, err = dlq("replay", "shop.py", "--to", "source", "--dry-run")
+    _, err = dlq("replay", "shop.py", "--to", "source", "--dry-run")
     assert err == "1 letter to replay; skipped: 2 replayed before\n"
-
-
-def test_a_broker_that_is_away_is_told_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(FILE.format(name="shop", kind="long"))
-    result = tailrace("dlq", "list", "shop.py", "--bootstrap-servers", "127.0.0.1:1", cwd=tmp_path)
-    assert_told(result, "BROKER_UNREACHABLE", 2)

@@ -15,6 +15,7 @@ from tailrace.dead_letters.letter import Letter
 from tailrace.dead_letters.queue import Queue
 from tailrace.dead_letters.selection import Selection
 from tailrace.errors import KafkaError
+from tailrace.kafka.ports import free_ports
 from tailrace.pipeline import Pipeline
 
 from ..dead_letters.letters import TIME_MS, letter
@@ -271,3 +272,17 @@ def test_wrong_usage_exits_with_2(capsys: Capture, fill: Fill, arguments: list[s
     shown = capsys.readouterr()
     assert shown.out == ""
     assert words in shown.err
+
+
+def test_an_absent_broker_is_reported(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(FILE)
+    assert _run(["dlq", "list", "shop.py", "--bootstrap-servers", f"127.0.0.1:{free_ports(1)[0]}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "[BROKER_UNREACHABLE]" in err
+
+
+def test_a_pipeline_without_dead_letters_exits_with_1(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(FILE.replace('name="shop"', 'name="shop", malformed="drop"'))
+    assert _run(["dlq", "list", "shop.py", "--bootstrap-servers", "host:1"]) == 1
+    assert "pipeline 'shop' writes no dead letters" in capsys.readouterr().err
