@@ -12,17 +12,19 @@ _EVERY_S = 0.02
 
 
 class Load:
-    """Sends numbered records to both partitions of its topics in turn until it is stopped.
+    """Sends numbered records to the partitions of its topics in turn until it is stopped.
 
     Args:
         kafka: The broker.
-        topics: Each has two partitions.
+        topics: The topics, which have equally many partitions.
         per_second: How many records to send.
+        partitions: How many partitions of each topic get records.
     """
 
-    def __init__(self, kafka: Kafka, topics: Sequence[str], per_second: int = 500) -> None:
+    def __init__(self, kafka: Kafka, topics: Sequence[str], per_second: int = 500, partitions: int = 2) -> None:
         self._kafka = kafka
         self._topics = topics
+        self._partitions = partitions
         self._at_once = max(1, round(per_second * _EVERY_S))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send)
@@ -41,7 +43,7 @@ class Load:
         while not self._ended.wait(_EVERY_S):
             for _ in range(self._at_once):
                 topic = self._topics[self.sent % len(self._topics)]
-                partition = self.sent // len(self._topics) % 2
+                partition = self.sent // len(self._topics) % self._partitions
                 producer.produce(topic, json.dumps({"a": self.sent}).encode(), partition=partition)
                 self.sent += 1
             producer.poll(0)
