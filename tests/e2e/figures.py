@@ -1,9 +1,11 @@
 """Times that tests measure, for the table of a study: `make soak-stops` and `make soak-watch` save them."""
 
+import contextlib
 import json
 import os
 import platform
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,36 @@ def note(study: str, name: str, seconds: float) -> None:
         seconds: The time.
     """
     print(f"\n{name}: {seconds:.2f} s")
-    if not FOLDER:
-        return
+    with _report(study) as report:
+        times = report.setdefault("seconds", {})
+        each = [*times.get(name, {}).get("each", []), round(seconds, 3)]
+        times[name] = {
+            "count": len(each), "median": round(statistics.median(each), 3), "longest": max(each), "each": each,
+        }  # fmt: skip
+
+
+def count(study: str, name: str, kind: str) -> None:
+    """Count a run among those of its study.
+
+    Args:
+        study: The name of the file.
+        name: What happened in the run; runs of the same name are one row.
+        kind: What the run was like.
+    """
+    with _report(study) as report:
+        row = report.setdefault("runs", {}).setdefault(name, {"count": 0, "kinds": {}})
+        row["count"] += 1
+        row["kinds"][kind] = row["kinds"].get(kind, 0) + 1
+
+
+@contextlib.contextmanager
+def _report(study: str) -> Iterator[dict[str, Any]]:
+    """Yield the saved report of a study, and save it again."""
     file = Path(FOLDER) / f"{study}.json"
-    report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"seconds": {}}
+    report: dict[str, Any] = json.loads(file.read_text()) if FOLDER and file.exists() else {}
+    yield report
     report["machine"] = {
         "cpu_count": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
     }  # fmt: skip
-    each = [*report["seconds"].get(name, {}).get("each", []), round(seconds, 3)]
-    report["seconds"][name] = {
-        "count": len(each), "median": round(statistics.median(each), 3), "longest": max(each), "each": each,
-    }  # fmt: skip
-    file.write_text(json.dumps(report, indent=1) + "\n")
+    if FOLDER:
+        file.write_text(json.dumps(report, indent=1) + "\n")
