@@ -229,8 +229,13 @@ def of_sparks_env(context: Any, name: str) -> Any:
 
 def consumers_of_tasks(spark: Any, group_prefix: str) -> set[str]:
     """The open consumers, by their client ids, of the tasks whose source has this ``groupIdPrefix``."""
-    jvm = spark._jvm
-    beans = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    pattern = jvm.javax.management.ObjectName("kafka.consumer:type=app-info,id=*")
-    ids = {str(each.getKeyProperty("id")) for each in beans.queryNames(pattern, None)}
+    gateway, jvm = spark.sparkContext._gateway, spark._jvm
+    find_class, kinds = jvm.java.lang.Class.forName, gateway.new_array(jvm.java.lang.Class, 2)
+    kinds[0], kinds[1] = (find_class(f"javax.management.{name}") for name in ("ObjectName", "QueryExp"))
+    query = gateway.new_array(jvm.java.lang.Object, 2)
+    query[0] = jvm.javax.management.ObjectName("kafka.consumer:type=app-info,id=*")
+    # By the interface: the class of Java's own server is not open.
+    ask = find_class("javax.management.MBeanServer").getMethod("queryNames", kinds)
+    names = ask.invoke(jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer(), query)
+    ids = {str(each.getKeyProperty("id")) for each in names}
     return {each for each in ids if group_prefix in each and "-executor-" in each}

@@ -26,7 +26,8 @@ def _refusal(error: type[KafkaError], pattern: str, what: str, fix: str) -> Cond
 BROKER_REFUSALS: dict[type[KafkaError], Condition] = {
     AuthenticationFailed: _refusal(
         AuthenticationFailed,
-        r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException",
+        r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException"
+        r"|Could not find a '\w+' entry in the JAAS",
         "the Kafka broker does not accept the login of Spark's Kafka client",
         "correct kafka.sasl.jaas.config in options= of the source and the sink, and start again: no record is lost",
     ),

@@ -13,7 +13,7 @@ from tailrace.conditions.kafka import java_cause
 from tailrace.engine.gateway import jvm_of
 from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicMissing
 from tailrace.kafka.cause import Cause
-from tailrace.kafka.client import client_identity, java_client_options
+from tailrace.kafka.client import client_identity
 from tailrace.kafka.failures import broker_error
 from tailrace.kafka.rights import Rights
 from tailrace.kafka.topics import topic_not_visible
@@ -135,7 +135,7 @@ def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[An
     """Yield Spark's Kafka admin client; its errors become errors about the broker."""
     jvm = jvm_of(spark)
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
+        admin = jvm.org.apache.spark.sql.kafka010.tailrace.TopicIds.connect(dict(options))
     except (PySparkException, Py4JError) as refused:
         raise _unanswered(options, refused) from refused
     try:
