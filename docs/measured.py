@@ -21,6 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 ARTICLE = RESULTS / "article" / "result.json"
 PYTHON = RESULTS / "python" / "result.json"
 STOPS = RESULTS / "stops.json"
+WATCH = RESULTS / "watch.json"
 PICTURE = ROOT / "docs" / "benchmark.svg"
 PAGE = ROOT / "docs" / "results.md"
 LANES = ("floor", "microbatch", "realtime")
@@ -178,7 +179,26 @@ def results_page() -> str:
         "settings, if they were measured). There is no ratio if a run is void. "
         "Compare lanes of one table only: this machine is shared, and the same lane differs from hour to hour.\n"
     )
-    return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES)
+    return head + "".join(_section(folder, *STUDIES[folder]) for folder in STUDIES) + _watch_section()
+
+
+def _watch_section() -> str:
+    """Return how soon changes of topics and stalls are noticed, and how many queries were accused of nothing."""
+    report = json.loads(WATCH.read_text())
+    head = (
+        "\n## How soon changes are noticed\n\n`make soak-watch` measured these seconds, from before the change on. "
+        f"{report['machine']['cpu_count']} cores also ran the broker and the tests "
+        "(`benchmarks/results/watch.json`).\n\n"
+    )
+    rows = [
+        [name, count(each["count"]), three_figures(each["median"]), three_figures(each["longest"])]
+        for name, each in sorted(report["seconds"].items())
+    ]
+    text = head + _table(["", "times", "median", "longest"], rows)
+    for name, each in report.get("runs", {}).items():
+        kinds = ", ".join(f"{number} with {kind}" for kind, number in sorted(each["kinds"].items()))
+        text += f"\n{count(each['count'])} {name}: {kinds}.\n"
+    return text
 
 
 def _section(folder: str, title: str, about: str) -> str:

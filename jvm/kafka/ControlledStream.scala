@@ -224,7 +224,7 @@ class ControlledStream(
   }
 
   override def createReaderFactory(): PartitionReaderFactory =
-    new ControlledReaderFactory(inner.createReaderFactory())
+    new ControlledReaderFactory(inner.createReaderFactory(), control.filterNot(_ => failOnDataLoss).map(_.run))
 
   /** After a stop nobody needs the lag, and a broker that is away would delay the end by a minute. */
   override def metrics(consumed: ju.Optional[Offset]): ju.Map[String, String] =
@@ -279,11 +279,17 @@ object ControlledStream {
   }
 }
 
-/** Reads real-time partitions with Tailrace's reader and all others with the connector's. */
-class ControlledReaderFactory(inner: PartitionReaderFactory) extends PartitionReaderFactory {
-  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = partition match {
-    case realTime: RealTimePartition => new RealTimeReader(realTime)
-    case other => inner.createReader(other)
+/**
+ * Reads real-time partitions with Tailrace's reader and all others with the connector's.
+ *
+ * @param withLosses the run of a query that continues without records that are gone; None if it must not
+ */
+class ControlledReaderFactory(inner: PartitionReaderFactory, withLosses: Option[String]) extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = (partition, withLosses) match {
+    case (realTime: RealTimePartition, _) => new RealTimeReader(realTime)
+    case (microBatch: KafkaBatchInputPartition, Some(run)) =>
+      new MicroBatchReader(inner.createReader(microBatch), microBatch.offsetRange, run)
+    case (other, _) => inner.createReader(other)
   }
 }
 

@@ -77,7 +77,7 @@ private[tailrace] final class TopicIds(options: CaseInsensitiveStringMap) {
 
   private def admin(): Admin = synchronized {
     if (isClosed) throw new IllegalStateException("the query has ended")
-    if (client.isEmpty) client = Some(Admin.create(configuration(options)))
+    if (client.isEmpty) client = Some(connect(options.asCaseSensitiveMap()))
     client.get
   }
 }
@@ -91,9 +91,12 @@ private[tailrace] object TopicIds {
 
   final case class Topic(id: String, partitions: Set[Int])
 
+  /** Return a client that logs in like the connector's own: with a delegation token, if Spark has one for these brokers. */
+  def connect(options: ju.Map[String, String]): Admin = Admin.create(configuration(options))
+
   /** The configuration of a Kafka client, as the connector makes it from a source's or a sink's options. */
-  private def configuration(options: CaseInsensitiveStringMap): ju.Map[String, Object] = {
-    val parameters = options.asCaseSensitiveMap().asScala.toMap.collect {
+  private def configuration(options: ju.Map[String, String]): ju.Map[String, Object] = {
+    val parameters = options.asScala.toMap.collect {
       case (key, value) if key.toLowerCase(ju.Locale.ROOT).startsWith(Prefix) => key.drop(Prefix.length) -> (value: Object)
     }
     KafkaConfigUpdater("source", parameters).setAuthenticationConfigIfNeeded().build()

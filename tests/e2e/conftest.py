@@ -13,7 +13,14 @@ from typing import Any, Protocol
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from copies import Copy
 from shares import in_shares, read_seconds
 
@@ -84,6 +91,20 @@ class Kafka:
         """Let a topic have more partitions from now on."""
         admin = AdminClient(self.config)  # held by name: its answers die with it
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+
+    def compact(self, topic: str) -> None:
+        """Let the broker compact a topic soon after each 0.1 s in which it got records."""
+        (broker,) = AdminClient(self.config).list_topics(timeout=10).brokers
+        self._configure(ResourceType.BROKER, str(broker), {"log.cleaner.backoff.ms": "100"})
+        compacted = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+        self._configure(ResourceType.TOPIC, topic, compacted)
+
+    def _configure(self, kind: ResourceType, name: str, values: dict[str, str]) -> None:
+        admin = AdminClient(self.config)  # held by name: its answers die with it
+        how = AlterConfigOpType.SET
+        entries = [ConfigEntry(key, value, incremental_operation=how) for key, value in values.items()]
+        (altered,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
+        altered.result(20)
 
     def send(self, topic: str, records: list[Any]) -> None:
         """Dictionaries go as JSON; bytes go as they are."""
@@ -204,3 +225,17 @@ def of_sparks_env(context: Any, name: str) -> Any:
     field = loader.loadClass("org.apache.spark.SparkEnv").getDeclaredField(name)
     field.setAccessible(True)
     return field.get(context._jsc.sc().env())
+
+
+def consumers_of_tasks(spark: Any, group_prefix: str) -> set[str]:
+    """The open consumers, by their client ids, of the tasks whose source has this ``groupIdPrefix``."""
+    gateway, jvm = spark.sparkContext._gateway, spark._jvm
+    find_class, kinds = jvm.java.lang.Class.forName, gateway.new_array(jvm.java.lang.Class, 2)
+    kinds[0], kinds[1] = (find_class(f"javax.management.{name}") for name in ("ObjectName", "QueryExp"))
+    query = gateway.new_array(jvm.java.lang.Object, 2)
+    query[0] = jvm.javax.management.ObjectName("kafka.consumer:type=app-info,id=*")
+    # By the interface: the class of Java's own server is not open.
+    ask = find_class("javax.management.MBeanServer").getMethod("queryNames", kinds)
+    names = ask.invoke(jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer(), query)
+    ids = {str(each.getKeyProperty("id")) for each in names}
+    return {each for each in ids if group_prefix in each and "-executor-" in each}

@@ -1,11 +1,11 @@
 """What tests measure, for the table of a study: `make soak-stops` and `make soak-watch` save it."""
 
+import contextlib
 import json
 import os
 import platform
 import statistics
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ def note(study: str, name: str, seconds: float) -> None:
         seconds: The time.
     """
     print(f"\n{name}: {seconds:.2f} s")
-    with _row(study, name) as row:
+    with _report(study) as report:
+        row = report.setdefault("seconds", {}).setdefault(name, {})
         each = [*row.get("each", []), round(seconds, 3)]
         row |= {"count": len(each), "median": round(statistics.median(each), 3), "longest": max(each), "each": each}
 
@@ -40,20 +41,33 @@ def note_records(study: str, name: str, *, sent: int, seconds: float, lost: int,
     """
     per_second = round(sent / seconds)
     print(f"\n{name}: {sent:,} records, {per_second:,}/s, {lost} lost, {repeated} repeated")
-    with _row(study, name) as row:
+    with _report(study) as report:
+        row = report.setdefault("seconds", {}).setdefault(name, {})
         row |= {"records": sent, "per_second": per_second, "lost": lost, "repeated": repeated}
 
 
-@contextmanager
-def _row(study: str, name: str) -> Iterator[dict[str, Any]]:
-    """Yield a row of a study's file, to be changed in place."""
-    if not FOLDER:
-        yield {}
-        return
+def count(study: str, name: str, kind: str) -> None:
+    """Count a run among those of its study.
+
+    Args:
+        study: The name of the file.
+        name: What happened in the run; runs of the same name are one row.
+        kind: What the run was like.
+    """
+    with _report(study) as report:
+        row = report.setdefault("runs", {}).setdefault(name, {"count": 0, "kinds": {}})
+        row["count"] += 1
+        row["kinds"][kind] = row["kinds"].get(kind, 0) + 1
+
+
+@contextlib.contextmanager
+def _report(study: str) -> Iterator[dict[str, Any]]:
+    """Yield the saved report of a study, and save it again."""
     file = Path(FOLDER) / f"{study}.json"
-    report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"seconds": {}}
+    report: dict[str, Any] = json.loads(file.read_text()) if FOLDER and file.exists() else {}
+    yield report
     report["machine"] = {
         "cpu_count": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
     }  # fmt: skip
-    yield report["seconds"].setdefault(name, {})
-    file.write_text(json.dumps(report, indent=1) + "\n")
+    if FOLDER:
+        file.write_text(json.dumps(report, indent=1) + "\n")

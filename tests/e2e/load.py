@@ -13,18 +13,20 @@ _EVERY_S = 0.02
 
 
 class Load:
-    """Sends numbered records to both partitions of its topics in turn until it is stopped.
+    """Sends numbered records to the partitions of its topics in turn until it is stopped.
 
     Args:
         kafka: The broker.
-        topics: Each has two partitions.
+        topics: The topics, which have equally many partitions.
         per_second: How many records to send, by the clock: on a busy machine more at once and less often.
+        partitions: How many partitions of each topic get records.
     """
 
-    def __init__(self, kafka: Kafka, topics: Sequence[str], per_second: int = 500) -> None:
+    def __init__(self, kafka: Kafka, topics: Sequence[str], per_second: int = 500, partitions: int = 2) -> None:
         self._kafka = kafka
         self._topics = topics
         self._per_second = per_second
+        self._partitions = partitions
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send)
         self.sent = 0
@@ -46,7 +48,7 @@ class Load:
             self.seconds = time.monotonic() - began
             while self.sent < self.seconds * self._per_second:
                 topic = self._topics[self.sent % len(self._topics)]
-                partition = self.sent // len(self._topics) % 2
+                partition = self.sent // len(self._topics) % self._partitions
                 producer.produce(topic, json.dumps({"a": self.sent}).encode(), partition=partition)
                 self.sent += 1
             producer.poll(0)

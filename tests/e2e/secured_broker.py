@@ -22,12 +22,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from conftest import Kafka, wait_until
+from own_broker import own_broker
 
-from tailrace.kafka.broker import BrokerRecord, broker_command, wait_ready
 from tailrace.kafka.ports import LOOPBACK, free_ports
-from tailrace.kafka.server_files import ServerFiles
 from tailrace.toolchain import ensure_java
-from tailrace.toolchain.guarded_process import GuardedProcess
 
 PASSWORD = "correct-horse-battery"
 PLAIN_USER = "bob"
@@ -124,9 +122,7 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
     """Start the broker in a folder; it is gone afterwards."""
     for name in ("broker", "stranger"):
         _make_certificate(folder, name)
-    files = ServerFiles(folder / "kafka")
     port, controller_port, secured_port = free_ports(3)
-    files.write(port, controller_port)
     listeners = f"PLAINTEXT://{LOOPBACK}:{port},SASL_SSL://{LOOPBACK}:{secured_port}"
     settings = {
         "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller_port}",
@@ -145,18 +141,10 @@ def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
         "super.users": "User:ANONYMOUS",
         # Most clusters have it: asking whether a topic is there must not make it.
         "auto.create.topics.enable": "true",
+        "delegation.token.secret.key": "for-tests-only",
     }
-    with files.properties.open("a") as properties:
-        properties.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one wins
-    command = broker_command(files, lambda _: None, 384)
-    with files.output.open("wb") as output, files.output.open("rb") as reader:
-        process = GuardedProcess(command, output=output, grace_s=2.0)
-        try:
-            record = BrokerRecord("secured", process.pid, port, controller_port, "program", str(files.folder))
-            wait_ready(record, process.poll, reader, 60)
-            yield SecuredKafka(record.bootstrap_servers, [], f"{LOOPBACK}:{secured_port}", folder, process.pid)
-        finally:
-            process.stop()
+    with own_broker(folder / "kafka", port, controller_port, settings) as record:
+        yield SecuredKafka(record.bootstrap_servers, [], f"{LOOPBACK}:{secured_port}", folder, record.pid)
 
 
 def _make_certificate(folder: Path, name: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
 from copies import Copy, numbers
 from pyspark.sql import functions as F
@@ -111,11 +111,8 @@ def test_records_that_kafka_has_deleted(copy: Copy, kafka: Kafka, mode: str, los
 
 def test_a_bounded_run_over_a_compacted_topic(copy: Copy, kafka: Kafka, mode: str) -> None:
     """The position passes the offsets whose records are gone."""
-    topic, admin = kafka.topic("in", 1), AdminClient(kafka.config)
-    (broker,) = admin.list_topics(timeout=10).brokers
-    configure(admin, ResourceType.BROKER, str(broker), {"log.cleaner.backoff.ms": "100"})
-    compacted = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
-    configure(admin, ResourceType.TOPIC, topic, compacted)
+    topic = kafka.topic("in", 1)
+    kafka.compact(topic)
     producer = Producer(kafka.config)
 
     def send(number: int, key: str) -> None:
@@ -133,12 +130,6 @@ def test_a_bounded_run_over_a_compacted_topic(copy: Copy, kafka: Kafka, mode: st
     send(201, "last")
     copy.run_once(copy.writer(copy.read(subscribe=topic, startingOffsets="earliest")), mode)
     assert numbers(copy.written()) == Counter([196, 197, 198, 199, 200, 201])
-
-
-def configure(admin: AdminClient, kind: ResourceType, name: str, values: dict[str, str]) -> None:
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
-    (altered,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
-    altered.result(20)
 
 
 def test_a_stop_that_takes_too_long_counts_the_records_of_a_writer(copy: Copy, kafka: Kafka, mode: str) -> None:

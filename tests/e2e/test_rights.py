@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from conftest import suspended, wait_until
+from conftest import consumers_of_tasks, of_sparks_env, suspended, wait_until
 from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
@@ -479,3 +479,74 @@ def test_a_ping_through_spark_tells_a_refused_login_from_no_answer(spark: Any, k
     options["kafka.bootstrap.servers"] = "127.0.0.1:1"
     with closing(SparkBrokerPing(spark, options)) as ping:
         assert isinstance(ping.ask(), BrokerUnreachable)
+
+
+class Tokens:
+    """Delegation tokens of a user for the secured broker, obtained and kept as Spark does on a cluster with Hadoop."""
+
+    def __init__(self, spark: Any, kafka: SecuredKafka, user: str) -> None:
+        self._jvm = spark._jvm
+        self._conf = of_sparks_env(spark.sparkContext, "conf")
+        store = {"type": "PKCS12", "location": str(kafka.folder / "broker.p12"), "password": PASSWORD}
+        login = kafka.options(user)
+        settings = {
+            "auth.bootstrap.servers": kafka.secured_servers,
+            "target.bootstrap.servers.regex": kafka.secured_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.token.mechanism": login["kafka.sasl.mechanism"],
+            **{f"ssl.truststore.{key}": value for key, value in store.items()},
+            **{key: login[key] for key in ("kafka.sasl.mechanism", "kafka.sasl.jaas.config")},
+        }
+        self._settings = {f"spark.kafka.clusters.tests.{key}": value for key, value in settings.items()}
+
+    def __enter__(self) -> Self:
+        users = self._jvm.org.apache.hadoop.security.UserGroupInformation
+        self._before = users.getLoginUser()
+        users.setLoginUser(users.createRemoteUser(self._before.getUserName()))
+        for key, value in self._settings.items():
+            self._conf.set(key, value)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._jvm.org.apache.hadoop.security.UserGroupInformation.setLoginUser(self._before)
+        for key in self._settings:
+            self._conf.remove(key)
+
+    def obtain(self) -> None:
+        """Let Spark have a new token instead of the one before."""
+        spark = self._jvm.org.apache.spark.kafka010
+        cluster = spark.KafkaTokenSparkConf.getClusterConfig(self._conf, "tests")
+        token = spark.KafkaTokenUtil.obtainToken(self._conf, cluster)._1()
+        self._jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addToken(token)
+
+
+def test_a_delegation_token(spark: Any, kafka: SecuredKafka, tmp_path: Path) -> None:
+    """The check, the readers of shared tasks and the sink log in with it; a renewed one replaces the consumers."""
+    case = Case(kafka)
+    source = kafka.topic("source", 4)
+    kafka.grant(case.user, "READ", source)
+    login = ("kafka.sasl.jaas.config", "kafka.sasl.mechanism")
+    options = {key: value for key, value in case.options("through Spark").items() if key not in login}
+    options["kafka.bootstrap.servers"] = kafka.secured_servers
+    reads = {"subscribe": source, "startingOffsets": "earliest", "groupIdPrefix": source}
+    rows = spark.readStream.format("kafka").options(**options, **reads).load()
+    writer = rows.select("value").writeStream.format("kafka").queryName(case.name).options(**options, topic=case.sink)
+    with pytest.raises(AuthenticationFailed):
+        tr.start(writer, checkpoint=tmp_path / "c")
+    with Tokens(spark, kafka, case.user) as tokens:
+        tokens.obtain()
+        with tr.start(writer, checkpoint=tmp_path / "c", tasks=2) as running:
+            kafka.send_to_every_partition(source, [{"id": n} for n in range(8)])
+            kafka.receive_count(case.sink, 8)
+            first = consumers_of_tasks(spark, source)
+            running.checkpoint()
+            kafka.send_to_every_partition(source, [{"id": n} for n in range(8, 16)])
+            kafka.receive_count(case.sink, 16)
+            assert consumers_of_tasks(spark, source) == first
+            tokens.obtain()
+            running.checkpoint()
+            kafka.send_to_every_partition(source, [{"id": n} for n in range(16, 24)])
+            received = kafka.receive_count(case.sink, 24)
+            assert len(first) == len(consumers_of_tasks(spark, source)) == 2
+            assert not first & consumers_of_tasks(spark, source)
+    assert sorted(value["id"] for _, value in received) == [*range(24)]

@@ -12,7 +12,7 @@ import pytest
 from commands import PIPELINE, tailrace
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from conftest import Kafka, wait_until
+from conftest import Kafka, consumers_of_tasks, wait_until
 from copies import Copy, numbers
 from figures import note
 from load import Load
@@ -126,13 +126,41 @@ def test_records_that_arrive_during_a_bounded_run(kafka: Kafka, tmp_path: Path) 
     assert query.written() == Counter(range(-12000, load.sent))
 
 
+def test_a_load_on_every_partition_of_shared_tasks(kafka: Kafka, tmp_path: Path) -> None:
+    """Checkpoints, stops and restarts with another number of tasks, while all partitions get records."""
+    query = Query(kafka, tmp_path, 24)
+    with Load(kafka, [query.source], per_second=1000, partitions=24) as load:
+        for tasks in (4, 3):
+            with query.start(tasks=tasks) as running:
+                wait_for_every_partition(running, 24)
+                running.checkpoint()
+                wait_for_every_partition(running, 24)
+                assert {each.task for each in running.positions()} == set(range(tasks))
+                assert running.stop().repeats == ""
+    query.run_once(tasks=4)
+    assert query.written() == Counter(range(load.sent))
+
+
+def wait_for_every_partition(running: RunningQuery, partitions: int) -> None:
+    """Wait until the open batch has read records of each partition."""
+
+    def have_records() -> bool:
+        positions = running.positions()
+        return len(positions) == partitions and all(each.records for each in positions)
+
+    wait_until(have_records, 30, "every partition is read")
+
+
 def test_a_keyed_aggregate_with_auto(kafka: Kafka, tmp_path: Path) -> None:
-    """Eight slots: four tasks read, four count."""
+    """Eight slots: four tasks read all 24 partitions, four count."""
     query = Query(kafka, tmp_path, 24, lambda df: df.groupBy((F.col("a") % 5).alias("key")).count())
-    with Load(kafka, [query.source]) as load, query.start(tasks="auto") as running:
+    with Load(kafka, [query.source], partitions=24) as load, query.start(tasks="auto") as running:
         assert running.slots is not None
         assert running.slots.stages == (4, 4)
-        time.sleep(2)
+        wait_for_every_partition(running, 24)
+        running.checkpoint()
+        wait_for_every_partition(running, 24)
+        assert {each.task for each in running.positions()} == set(range(4))
     report = tr.check(query.pipeline, bootstrap_servers=kafka.bootstrap_servers, checkpoint=query.checkpoint, tasks=2)
     assert report.slots is not None
     assert report.slots.stages == (2, 4)
@@ -239,6 +267,63 @@ def test_lost_records_of_one_partition_delay_no_other_in_its_task(copy: Copy, ka
     assert numbers(copy.written()) == Counter(set(range(80)) - gone)
 
 
+def test_a_compacted_topic_in_a_shared_task(copy: Copy, kafka: Kafka) -> None:
+    """A query that stops and starts: the position passes the gaps, which are no lost records."""
+    topic = kafka.topic("in", 4)
+    kafka.compact(topic)
+    producer = Producer(kafka.config)
+
+    def send(begin: int, end: int, keys: int = 1_000_000) -> None:
+        """Send numbers; only two of the same key can be compacted."""
+        for n in range(begin, end):
+            key = f"{n % keys} of {keys}"
+            producer.produce(topic, json.dumps({"a": n}).encode(), key=key, partition=n % 4)
+        assert producer.flush(20) == 0
+
+    def compact(begin: int) -> None:
+        """Send records of which the last twelve stay: three of each partition."""
+        send(begin, begin + 400, keys=8)
+        time.sleep(0.2)  # the next record begins another segment, and this one is compacted
+        send(begin + 400, begin + 404)
+        wait_until(lambda: not left() & set(range(begin, begin + 392)), 60, "the topic is compacted")
+
+    def left() -> set[int]:
+        return {json.loads(record.value)["a"] for record in read_records(kafka.config, topic)}
+
+    writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest"))
+    for begin, count in ((0, 212), (1000, 424)):
+        compact(begin)
+        with copy.start(writer, "realtime", tasks=1) as running:
+            wait_until(lambda count=count - 200: len(copy.written()) >= count, 60, "what was left is read")
+            send(begin + 404, begin + 604)
+            wait_until(lambda count=count: len(copy.written()) >= count, 60, "the next records are read")
+            assert running.stop().repeats == ""
+    assert numbers(copy.written()) == Counter([*range(392, 604), *range(1392, 1604)])
+
+
+def test_consumers_are_kept_between_batches(copy: Copy, kafka: Kafka) -> None:
+    """A new one would lengthen the pause at every checkpoint."""
+    topic = kafka.topic("in", 6)
+    writer = copy.writer(copy.read(subscribe=topic, startingOffsets="earliest", groupIdPrefix=topic))
+    with copy.start(writer, "realtime", tasks=2) as running:
+        before: set[str] = set()
+        for n in range(3):
+            kafka.send_to_every_partition(topic, [{"a": 6 * n + each} for each in range(6)])
+            wait_until(lambda count=6 * n + 6: len(copy.written()) >= count, 60, "all are written")
+            consumers = consumers_of_tasks(copy.spark, topic)
+            assert len(consumers) == 2
+            assert before in (set(), consumers)
+            before = consumers
+            running.checkpoint()
+            wait_for_no_records(running)
+    assert numbers(copy.written()) == Counter(range(18))
+
+
+def wait_for_no_records(running: RunningQuery) -> None:
+    """Wait until a new batch is open."""
+    wait_until(lambda: {each.records for each in running.positions()} == {0}, 30, "a new batch")
+
+
 def test_transactions_in_a_shared_task(copy: Copy, kafka: Kafka) -> None:
     """Aborted records are skipped, and the position passes the marks at the ends of the partitions."""
     topic = kafka.topic("in", 4)
@@ -281,7 +366,7 @@ def test_positions_are_those_that_a_client_sees(kafka: Kafka, tmp_path: Path) ->
         assert all(each.bytes > 0 and each.last_record_ms for each in positions)
         wait_until(lambda: {each.waits_for for each in running.positions()} == {"records"}, 5, "all is processed")
         running.checkpoint()
-        wait_until(lambda: [each.records for each in running.positions()] == [0] * 6, 10, "a new batch")
+        wait_for_no_records(running)
         assert offsets(running) == ends
 
 

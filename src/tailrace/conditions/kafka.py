@@ -27,7 +27,8 @@ def _refusal(error: type[KafkaError], pattern: str, fix: str) -> Condition:
 BROKER_REFUSALS: dict[type[KafkaError], Condition] = {
     AuthenticationFailed: _refusal(
         AuthenticationFailed,
-        r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException",
+        r"SaslAuthenticationException|UnsupportedSaslMechanismException|LoginException"
+        r"|Could not find a '\w+' entry in the JAAS",
         "correct kafka.sasl.jaas.config in options= of the source and the sink, and start again: no record is lost",
     ),
     TlsFailed: _refusal(

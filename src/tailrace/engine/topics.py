@@ -13,7 +13,7 @@ from tailrace.conditions.kafka import java_cause
 from tailrace.engine.gateway import jvm_of
 from tailrace.errors import BrokerUnreachable, KafkaError, NotAuthorized, TopicMissing
 from tailrace.kafka.cause import Cause
-from tailrace.kafka.client import client_identity, java_client_options
+from tailrace.kafka.client import client_identity
 from tailrace.kafka.failures import broker_error
 from tailrace.kafka.reachable import ANSWER_TIMEOUT_S
 from tailrace.kafka.rights import ASK_TIMEOUT_S, Rights
@@ -202,7 +202,7 @@ def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[An
 
 
 def _open_admin(spark: SparkSession, options: Mapping[str, str]) -> Any:
-    return jvm_of(spark).org.apache.kafka.clients.admin.AdminClient.create(java_client_options(options))
+    return jvm_of(spark).org.apache.spark.sql.kafka010.tailrace.TopicIds.connect(dict(options))
 
 
 def _close_admin(spark: SparkSession, admin: Any) -> None:

@@ -50,6 +50,8 @@ def client_config(bootstrap_servers: str, options: Mapping[str, str]) -> dict[st
         if set(pairs) != {"username", "password"}:
             return None
         config["sasl.username"], config["sasl.password"] = pairs["username"], pairs["password"]
+    elif client.get("security.protocol", "").upper().startswith("SASL"):
+        return None  # a delegation token or Java's own login configuration, which only Spark has
     return config if _add_pem_files(config, client) else None
 
 

@@ -10,6 +10,10 @@ from tailrace.errors import AuthenticationFailed, KafkaError, NotAuthorized, Tls
     ("text", "kind"),
     [
         ("java.util.concurrent.ExecutionException: org.a.SaslAuthenticationException: no", AuthenticationFailed),
+        (
+            "java.lang.IllegalArgumentException: Could not find a 'KafkaClient' entry in the JAAS configuration. no",
+            AuthenticationFailed,
+        ),
         ("org.apache.kafka.common.KafkaException: x\nSSL keystore /a.jks could not be read", TlsFailed),
         ("org.a.b.ClusterAuthorizationException: no", NotAuthorized),
     ],

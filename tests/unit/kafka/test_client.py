@@ -23,6 +23,7 @@ def test_client_options_are_passed_without_sparks_own() -> None:
     options = {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f"{PLAIN} username=ann password=secret;",
         "kafka.client.dns.lookup": "use_all_dns_ips",
         "kafka.max.poll.records": "10",
         "maxOffsetsPerTrigger": "5",
@@ -90,6 +91,12 @@ def test_quotes_and_escapes_inside_a_password_are_read_as_java_reads_them(writte
 )
 def test_java_key_stores_are_not_translated(options: dict[str, str]) -> None:
     assert client_config(SERVERS, options) is None
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
+def test_a_login_that_only_spark_has_is_not_translated(protocol: str) -> None:
+    """A delegation token, or Java's own login configuration."""
+    assert client_config(SERVERS, {"kafka.security.protocol": protocol}) is None
 
 
 def test_pem_stores_get_librdkafkas_names() -> None:
