@@ -4,6 +4,7 @@ import java.nio.file.Files
 import java.util.UUID
 import java.util.concurrent.TimeoutException
 
+import scala.annotation.nowarn
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -23,12 +24,12 @@ import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.catalyst.trees.Origin
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, Table, TableCapability, TableProvider}
-import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl
+import org.apache.spark.sql.connector.write.{BatchWrite, DataWriterFactory, LogicalWriteInfoImpl, PhysicalWriteInfo, WriterCommitMessage}
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, SparkDataStream, SupportsAdmissionControl, SupportsRealTimeMode}
 import org.apache.spark.sql.errors.QueryCompilationErrors
 import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, SortExec, SparkPlan}
 import org.apache.spark.sql.execution.datasources.{DataSource, FileFormat}
-import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation, WriteToDataSourceV2, WriteToDataSourceV2Exec}
 import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, REPARTITION_BY_NUM, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.python.tailrace.PythonFunctions
 import org.apache.spark.sql.execution.streaming.operators.stateful.{StreamingDeduplicateWithinWatermarkExec, WatermarkSupport}
@@ -60,6 +61,14 @@ object Preflight {
   /** The broker did not answer a request that the query would send, too. */
   private class BrokerTimeout(cause: Throwable)
       extends RuntimeException(Option(cause.getMessage).getOrElse("Kafka's client failed"), cause)
+
+  /** The write of a query that is only planned. */
+  private object NoWrite extends BatchWrite {
+    override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory =
+      throw new UnsupportedOperationException("the query is only planned")
+    override def commit(messages: Array[WriterCommitMessage]): Unit = ()
+    override def abort(messages: Array[WriterCommitMessage]): Unit = ()
+  }
 
   /** The start offset of a stream that is never read. */
   private object NoOffset extends Offset {
@@ -193,10 +202,12 @@ object Preflight {
       }
     }
 
+    /** Plan the query below a write, as a start does: Spark plans a limit that comes last as one for a collect. */
+    @nowarn("cat=deprecation") // of the node that Spark's own streaming queries are planned with
     private def executedPlan(scanned: LogicalPlan): SparkPlan = {
       val execution = new IncrementalExecution(
         spark,
-        scanned,
+        WriteToDataSourceV2(None, NoWrite, scanned, Nil),
         outputMode,
         "<planning>",
         UUID.randomUUID(),
@@ -208,7 +219,10 @@ object Preflight {
         isFirstBatch = false, // true would write state schemas into the checkpoint
         mode = CommandExecutionMode.SKIP,
         isRealTimeMode = realTime)
-      execution.executedPlan
+      execution.executedPlan match {
+        case write: WriteToDataSourceV2Exec => write.query
+        case other => other
+      }
     }
 
     private def checkAllowlist(executed: SparkPlan): Unit =

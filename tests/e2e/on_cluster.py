@@ -58,8 +58,10 @@ def test_a_stop_while_a_task_is_retried(spark: SparkSession, kafka: Kafka, tmp_p
 
     query = Query(kafka, tmp_path, transform)
     running = query.start(mode)
-    for number in range(100):
-        kafka.send(query.source, [{"a": number}])  # one after the other: results come before the failure
+    kafka.send(query.source, [{"a": number} for number in range(50)])
+    # On executors the workers may load the function only now.
+    wait_until(lambda: len(query.written()) == 50, 60, "the first attempt writes results")
+    kafka.send(query.source, [{"a": number} for number in range(50, 100)])
     wait_until(failed.exists, 60, "the first attempt fails")
     assert running.stop(60).repeats == ""
     query.require_stopped(running, mode)
