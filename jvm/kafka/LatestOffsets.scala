@@ -31,8 +31,8 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
   /** How often the answer was forgotten: an answer to a question that was asked before that is not kept. */
   private var forgotten = 0L
 
-  /** When a broker last answered, even if it refused. */
-  @volatile private var answeredNs = 0L
+  /** When the first question was asked that has no answer yet, not even a refusal; 0 if there is none. */
+  @volatile private var unansweredNs = 0L
   private var thread: Option[ScheduledExecutorService] = None
 
   /** The ends of all partitions that the source has, as far as they are known. */
@@ -50,8 +50,15 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
     forget()
   }
 
-  /** How long no broker has answered; little more than the time between two questions, if all is well. */
-  def unansweredMs: Long = if (answeredNs == 0L) 0L else (System.nanoTime() - answeredNs) / 1000000L
+  /**
+   * How long a question has waited for its answer; 0 if none waits.
+   *
+   * Not the time since the last answer: on a busy machine the thread that asks may be late.
+   */
+  def unansweredMs: Long = unansweredNs match {
+    case 0L => 0L
+    case since => math.max(0L, (System.nanoTime() - since) / 1000000L)
+  }
 
   /** Return the ends for the next batch, and ask on from now on. */
   def next(start: Offset, limit: ReadLimit): Offset = {
@@ -95,7 +102,7 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
     val (before, beganNs) = (answer, System.nanoTime())
     try question.foreach { case (start, limit) => ask(start, limit) }
     catch {
-      case failed if isAnswer(failed) => answeredNs = System.nanoTime()
+      case failed if isAnswer(failed) => unansweredNs = 0L
       case NonFatal(_) => // the next question may be answered; the query itself asks if none is
       case _: InterruptedException => Thread.currentThread().interrupt() // closed
     }
@@ -107,11 +114,12 @@ private[tailrace] final class LatestOffsets(inner: ControlledStream.Kafka) {
     asking.lockInterruptibly()
     try {
       val askedNs = System.nanoTime()
+      if (unansweredNs == 0L) unansweredNs = askedNs
       val forgottenBefore = synchronized(forgotten)
       val ends = Option(inner.latestOffset(start, limit)).map(KafkaSourceOffset(_).partitionToOffsets).getOrElse(Map.empty)
       val latest = Answer(ends, KafkaSourceOffset(start).partitionToOffsets, askedNs)
       synchronized(if (forgotten == forgottenBefore) answer = Some(latest))
-      answeredNs = System.nanoTime()
+      unansweredNs = 0L
       latest
     } finally asking.unlock()
   }

@@ -9,7 +9,7 @@ from tailrace.engine import ReaderPosition
 STALLED_S = 2.5
 """How long records may lie at the broker while their reader waits for records."""
 SILENT_S = 3.0
-"""How long no broker may respond; the engine asks at least once a second."""
+"""How long a question to the brokers may wait for its answer; the engine asks at least once a second."""
 SLOW_S = 3.0
 """How long one record or Python call may take, or a backlog grow, before the query is called slow."""
 POLLS = 3
