@@ -57,7 +57,7 @@ class ReaderPosition:
         waits_for: ``records``, or ``downstream`` while the query processes rows that it has received; empty if neither
             is known.
         waited_ms: How long it has waited.
-        unanswered_ms: How long the question for the ends of the source's topics has waited for an answer; 0 if none waits.
+        unanswered_ms: How long the question for the ends of the topics has waited for an answer; 0 if none waits.
     """
 
     source: int
