@@ -107,7 +107,8 @@ def test_a_result_of_a_users_own_writer_is_reported_with_what_kafka_says(
     source, sink = kafka.topic("in", partitions=1), f"out-{secrets.token_hex(4)}"
     create_topic(kafka.config, sink, 1, topic)
     kafka.created.append(sink)
-    kafka.send(source, [LARGE, SMALL])
+    # Not in micro-batch: if both come in one batch, Kafka's producer may split it forever.
+    kafka.send(source, [LARGE, SMALL] if mode == "realtime" else [LARGE])
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     records = spark.readStream.format("kafka").options(**servers, subscribe=source, startingOffsets="earliest").load()
     writer = records.select("value").writeStream.format("kafka").options(**servers, **producer, topic=sink)
