@@ -121,6 +121,15 @@ def test_what_was_acknowledged_before_an_error_is_not_replayed_again() -> None:
     assert destination.taken == [3, 4]
 
 
+@pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C interrupt: a shell ignores it in what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
 def test_ctrl_c_takes_effect_after_the_batch() -> None:
     def interrupt(each: Letter) -> None:
         if each.record.offset == 2:
