@@ -1,10 +1,8 @@
 package org.apache.spark.sql.kafka010.tailrace
 
 import java.{util => ju}
-import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.atomic.AtomicReference
 
-import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.kafka.clients.producer.{Callback, ProducerRecord, RecordMetadata}
@@ -144,15 +142,11 @@ private[tailrace] object KafkaSink {
   val InvalidTopic = "invalid_topic"
 
   /** The source record of a result with these headers. */
-  private def recordOf(headers: ju.List[Header]): Option[String] = {
-    def text(name: String): Option[String] =
-      headers.asScala.findLast(each => each.key == name && each.value != null).map(each => new String(each.value, UTF_8))
-    for {
-      topic <- text(HeaderNames.Topic)
-      partition <- text(HeaderNames.Partition)
-      offset <- text(HeaderNames.Offset)
-    } yield s"$topic-$partition@$offset"
-  }
+  private def recordOf(headers: ju.List[Header]): Option[String] = for {
+    topic <- KafkaHeaders.text(headers, HeaderNames.Topic)
+    partition <- KafkaHeaders.text(headers, HeaderNames.Partition)
+    offset <- KafkaHeaders.text(headers, HeaderNames.Offset)
+  } yield s"$topic-$partition@$offset"
 
   private lazy val sender = ThreadUtils.newDaemonSingleThreadExecutor("tailrace-refused-results")
 

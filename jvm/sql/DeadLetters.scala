@@ -123,10 +123,7 @@ object DeadLetters {
 
   /** The attempt that a dead letter with these headers is: one more than its record had. */
   private def attempt(headers: ju.List[Header]): Long =
-    headers.asScala.filter(header => header.key == HeaderNames.Attempt && header.value != null).lastOption match {
-      case Some(last) => new String(last.value, UTF_8).toLongOption.getOrElse(0L) + 1
-      case None => 1L
-    }
+    KafkaHeaders.text(headers, HeaderNames.Attempt).map(_.toLongOption.getOrElse(0L) + 1).getOrElse(1L)
 
   private def sizeOf(bytes: Array[Byte]): Int = if (bytes == null) 0 else bytes.length
 

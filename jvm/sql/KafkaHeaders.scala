@@ -1,6 +1,9 @@
 package org.apache.spark.sql.tailrace
 
 import java.{util => ju}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.jdk.CollectionConverters._
 
 import org.apache.kafka.common.header.Header
 import org.apache.kafka.common.header.internals.RecordHeader
@@ -22,4 +25,8 @@ object KafkaHeaders {
     }
     headers
   }
+
+  /** Return the last value of a header as text; None if there is none. */
+  def text(headers: ju.List[Header], name: String): Option[String] =
+    headers.asScala.findLast(each => each.key == name && each.value != null).map(each => new String(each.value, UTF_8))
 }

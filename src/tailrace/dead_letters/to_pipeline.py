@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -20,6 +19,7 @@ from pyspark.sql.types import (
 from tailrace.dead_letters.letter import Letter
 from tailrace.dead_letters.replay import source_of
 from tailrace.errors import OptionRefused
+from tailrace.frames.sink import HEADERS
 from tailrace.pipeline import Mode, Pipeline
 from tailrace.preflight.query import STATEFUL
 from tailrace.prepare.batch import run_batch
@@ -28,7 +28,6 @@ from tailrace.prepare.prepare import prepare, target_of
 from tailrace.prepare.target import Announce
 from tailrace.prepare.writer_target import NOWHERE
 
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _COLUMNS = StructType(
     [
         StructField("key", BinaryType()),
@@ -38,7 +37,7 @@ _COLUMNS = StructType(
         StructField("offset", LongType()),
         StructField("timestamp", TimestampType()),
         StructField("timestampType", IntegerType()),
-        StructField("headers", _HEADERS),
+        StructField("headers", HEADERS),
     ]
 )
 """The columns of Spark's Kafka source."""

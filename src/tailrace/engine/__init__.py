@@ -42,7 +42,6 @@ from tailrace.engine.records import (
     read_records,
     require_sizes,
     with_lineage_headers,
-    without_hidden_columns,
 )
 from tailrace.engine.sessions import (
     capacity,
@@ -118,7 +117,6 @@ __all__ = [
     "with_data_loss",
     "with_lineage_headers",
     "with_trigger",
-    "without_hidden_columns",
     "writer_frame",
     "writer_of",
     "writer_settings",

@@ -143,8 +143,3 @@ def jvm_size_check(spark: SparkSession, limits: SizeLimits) -> Any:
     """Return the engine's object for these limits."""
     largest = _LARGEST if limits.max_message_bytes is None else min(limits.max_message_bytes, _LARGEST)
     return tailrace_of(spark).SizeCheck(limits.topic, min(limits.max_request_size, _LARGEST), largest)
-
-
-def without_hidden_columns(frame: DataFrame) -> DataFrame:
-    """Return the rows without the columns that the engine carries beside the user's."""
-    return frame.drop(*(name for name in frame.columns if name.startswith(RESERVED_PREFIX)))

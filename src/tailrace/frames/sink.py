@@ -15,14 +15,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.engine import SizeLimits, require_sizes, with_lineage_headers, without_hidden_columns
+from tailrace.engine import SizeLimits, require_sizes, with_lineage_headers
 from tailrace.errors import ColumnMissing, DefinitionError
 from tailrace.frames.names import EVENT_TIME, OWN_HEADERS, quoted
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSink, Pipeline
 
 _MAX_REQUEST_SIZE = 1024 * 1024
 """The producer's default."""
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""The headers of Spark's Kafka source and sink."""
 
 
 def sink_frame(pipeline: Pipeline, result: DataFrame, limits: SizeLimits | None) -> DataFrame:
@@ -59,7 +60,9 @@ def sink_frame(pipeline: Pipeline, result: DataFrame, limits: SizeLimits | None)
 
 
 def _with_limits(frame: DataFrame, limits: SizeLimits | None) -> DataFrame:
-    return without_hidden_columns(frame) if limits is None else require_sizes(frame, limits)
+    if limits is not None:
+        return require_sizes(frame, limits)
+    return frame.drop(*(name for name in frame.columns if name.startswith(RESERVED_PREFIX)))
 
 
 def size_limits(sink: KafkaSink, topic_limit: int | None) -> SizeLimits:
@@ -123,7 +126,7 @@ def _require_columns(pipeline: Pipeline, columns: Sequence[str], shown: Mapping[
 
 
 def _is_headers(kind: DataType) -> bool:
-    return kind.simpleString() == _HEADERS.simpleString()
+    return kind.simpleString() == HEADERS.simpleString()
 
 
 def _value(sink: KafkaSink, shown: Mapping[str, DataType]) -> Column:

@@ -50,7 +50,7 @@ class PipelineTarget:
         self._private = private
         self._servers = resolve_bootstrap_servers(options.bootstrap_servers)
         self._topics = QueryTopics((None,) * len(self.pipeline.sources))
-        self._sink_facts: TopicFacts | None = None
+        self._facts: dict[str, TopicFacts] = {}
         self._spark: SparkSession | None = None
         self._missing: str | None = None
         """The dead-letter topic, if it has to be created."""
@@ -99,11 +99,15 @@ class PipelineTarget:
             findings.ask_broker(self._require_fitting_records)
 
     def sink_facts(self) -> TopicFacts:
-        """Return what the broker reports about the sink's topic; it is asked once."""
-        if self._sink_facts is None:
-            topic = self.pipeline.sink.topic
-            self._sink_facts = self._sink.facts(topic) if topic is not None else UNKNOWN_TOPIC
-        return self._sink_facts
+        """Return what the broker reports about the sink's topic."""
+        topic = self.pipeline.sink.topic
+        return self._facts_of(topic) if topic is not None else UNKNOWN_TOPIC
+
+    def _facts_of(self, topic: str) -> TopicFacts:
+        """Return what the broker reports about an output topic; it is asked once, however many plans are made."""
+        if topic not in self._facts:
+            self._facts[topic] = self._sink.facts(topic)
+        return self._facts[topic]
 
     def create_topics(self, announce: Announce | None) -> None:
         """Create the dead-letter topic, if it is missing.
@@ -155,7 +159,7 @@ class PipelineTarget:
         topic = self.pipeline.dead_letter_topic
         largest = limits.max_request_size
         if topic is not None:
-            accepted = self._sink.facts(topic).max_message_bytes if topic != self._missing else None
+            accepted = self._facts_of(topic).max_message_bytes if topic != self._missing else None
             largest = min(largest, accepted or _MAX_MESSAGE_BYTES)
         refused = dead_letter_topic(self.pipeline, self._servers)
         return engine.RealTimeSink(limits, refused, largest, engine.refused_counts(own, self.name))
