@@ -171,7 +171,7 @@ class ControlledStream(
     }
     identity.foreach(_.begun(partitions.map(_.offsetRange.topicPartition.topic).toSet))
     val planned = share(partitions).map(realTimePartition)
-    control.foreach(_.planned(this, source, planned.toSeq))
+    control.foreach(_.planned(this, source, offsetsOf(start), planned.toSeq))
     planned.asInstanceOf[Array[InputPartition]]
   }
 
@@ -179,7 +179,8 @@ class ControlledStream(
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
     val partitions = inner.planInputPartitions(startOfBatch(start, Some(end)), end)
     identity.foreach(_.begun(offsetsOf(end).keySet.map(_.topic)))
-    control.foreach(_.plannedRanges(source, partitions.toSeq.collect { case each: KafkaBatchInputPartition => each.offsetRange }))
+    val ranges = partitions.toSeq.collect { case each: KafkaBatchInputPartition => each.offsetRange }
+    control.foreach(_.plannedRanges(source, offsetsOf(start), ranges))
     partitions
   }
 

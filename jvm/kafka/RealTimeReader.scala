@@ -87,13 +87,21 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
       val context = TaskContext.get()
       val isRetry = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0
       val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, isRetry)
-      val reached = OpenReaders.open(this, opened)
-      partitions.map(reached.getOrElse(_, 0L))
+      val start = OpenReaders.open(this, opened)
+      beginAt(start.from)
+      partitions.map(start.readTo.getOrElse(_, 0L))
     } catch {
       case failed: Throwable =>
         pooled.discard()
         throw failed
     }
+
+  /** Skip what an earlier attempt of this task has done. */
+  private def beginAt(from: Map[TopicPartition, Long]): Unit = partitions.indices.foreach { partition =>
+    val begin = math.max(nextOffsets(partition), from.getOrElse(partitions(partition), 0L))
+    nextOffsets(partition) = begin
+    fetchedTo(partition) = begin
+  }
 
   /** End the batch of this reader, from any thread. */
   def end(): Unit = locked {

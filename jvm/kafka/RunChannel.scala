@@ -4,6 +4,7 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 
 import scala.util.control.NonFatal
@@ -12,20 +13,20 @@ import org.apache.kafka.common.TopicPartition
 
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
-import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
+import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
 import org.apache.spark.util.{RpcUtils, ThreadUtils, Utils}
 
 /** The readers of this process, so that a request to end their batch reaches them at once. */
 private[tailrace] object OpenReaders {
   private val readers = ConcurrentHashMap.newKeySet[RealTimeReader]()
 
-  /** Add a reader, and end it if its batch has been ended already; return the offsets up to which it must still read. */
-  def open(reader: RealTimeReader, opened: ReaderOpened): Map[TopicPartition, Long] = {
+  /** Add a reader, and end it if its batch has been ended already. */
+  def open(reader: RealTimeReader, opened: ReaderOpened): ReaderStart = {
     readers.add(reader) // before the question: a request in between finds it here
     try {
       val start = RunChannel.readerOpened(opened)
       if (start.isEnded) reader.end()
-      start.readTo
+      start
     } catch {
       case failed: Throwable =>
         readers.remove(reader)
@@ -55,8 +56,12 @@ private[tailrace] case class ReaderOpened(
     partitions: Seq[TopicPartition],
     isRetry: Boolean)
 
-/** The reply to a reader: whether its batch has been ended, and how far it must read even so. */
-private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPartition, Long])
+/**
+ * The reply to a reader: whether its batch has been ended, how far it must read even so, and where it begins if all before that is
+ * done.
+ */
+private[tailrace] case class ReaderStart(isEnded: Boolean, readTo: Map[TopicPartition, Long], from: Map[TopicPartition, Long])
+
 /** A message to the driver that needs no reply. */
 private[tailrace] sealed trait Report extends Serializable
 private[tailrace] case class ReaderClosed(run: String, batch: Long, positions: Seq[ReaderPosition]) extends Report
@@ -70,6 +75,9 @@ private[tailrace] case class LossReport(run: String, lost: RecordsLost) extends 
 /** A reader has offsets that do not exist any more. It says so until its batch ends: a message may be lost. */
 private[tailrace] case class OffsetsGone(run: String, batch: Long, source: Int, offsets: Seq[GoneOffset]) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
+
+/** The question what the readers of a run on an executor have read by now. */
+private[tailrace] case class ReadersAsked(run: String)
 
 /**
  * A message between driver and executors, as bytes: an executor's RPC knows Spark's own classes only, not those of jars that
@@ -86,7 +94,8 @@ private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
   private val ExecutorName = "tailrace-readers"
   private val ReportEveryMs = 500L
-  private val NotEnded = ReaderStart(isEnded = false, Map.empty)
+  private val ReportTimeout = new RpcTimeout(2.seconds, "spark.tailrace.reports")
+  private val NotEnded = ReaderStart(isEnded = false, Map.empty, Map.empty)
 
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
@@ -137,6 +146,11 @@ private[tailrace] object RunChannel extends Logging {
   /** Let the readers on an executor end a batch. */
   def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
+  /** What the readers on an executor have read by now; nothing if it does not answer. */
+  def reports(executor: RpcEndpointRef, run: String): Seq[ReadersReport] =
+    try Wire.decode[Seq[ReadersReport]](executor.askSync[Array[Byte]](Wire.encode(ReadersAsked(run)), ReportTimeout))
+    catch { case NonFatal(_) => Nil }
+
   private def onDriver(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart =
     RunControl.find(opened.run).map(_.readerOpened(opened, executor)).getOrElse(NotEnded)
 
@@ -180,6 +194,11 @@ private[tailrace] object RunChannel extends Logging {
     override def receive: PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
       val end = Wire.decode[EndBatch](bytes)
       OpenReaders.end(end.run, end.batch)
+    }
+
+    override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
+      val asked = Wire.decode[ReadersAsked](bytes)
+      context.reply(Wire.encode(OpenReaders.reports.filter(_.run == asked.run)))
     }
   }
 }

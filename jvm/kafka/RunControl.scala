@@ -152,6 +152,33 @@ final class RunControl private (execution: StreamExecution) {
     batch
   }
 
+  /** What the run does so that a crash loses and repeats nothing; None for a query that was started without. */
+  private[tailrace] lazy val delivery: Option[Delivery] = Delivery.find(execution.sparkSession)
+
+  /** The id of the query, which its checkpoint keeps. */
+  private[tailrace] def query: String = execution.id.toString
+
+  /** What Spark logs with the offsets of a batch; None if the batch is not the one that runs. */
+  private[tailrace] def metadataOf(batch: Long): Option[String] =
+    Option(execution.lastExecution).filter(_.currentBatchId == batch).map(_.offsetSeqMetadata.json)
+
+  /**
+   * How far the open batch has come, as its readers say now.
+   *
+   * @return how far each partition may have been read, None unless all readers have answered; and the offsets before which all
+   *   results are acknowledged
+   */
+  private[tailrace] def progress(of: Long): (Option[Map[(Int, TopicPartition), Long]], Map[(Int, TopicPartition), Long]) = {
+    val asked = synchronized(executors.toSeq)
+    val reports = OpenReaders.reports.filter(_.run == run) ++ asked.flatMap(RunChannel.reports(_, run))
+    reports.foreach(note)
+    val read = reports.filter(_.batch == of).flatMap(_.positions).map(each => (each.source, each.topicPartition) -> each.position)
+    val wanted = synchronized {
+      partitionsOf.toSeq.flatMap { case (stream, partitions) => partitions.map(streams.indexOf(stream) -> _) }
+    }
+    (if (wanted.forall(read.toMap.contains)) Some(read.toMap) else None, safePositions(of))
+  }
+
   /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
   def pauseMs(batch: Long): Double = synchronized {
     val times = for {
@@ -180,7 +207,10 @@ final class RunControl private (execution: StreamExecution) {
   private[tailrace] def planned(
       stream: ControlledStream,
       source: Int,
+      saved: Map[TopicPartition, Long],
       tasks: Seq[RealTimePartition]): Unit = currentBatch.foreach { batch =>
+    val from = tasks.flatMap(_.ranges).map(range => range.topicPartition -> range.from).toMap
+    delivery.foreach(_.planned(this, source, batch, saved, from, realTime = true))
     synchronized {
       readers.planned(source, batch, tasks)
       if (!open.contains(batch)) executors.clear() // those that read this batch report themselves
@@ -205,7 +235,12 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** Note what a micro-batch reads. */
-  private[tailrace] def plannedRanges(source: Int, ranges: Seq[KafkaOffsetRange]): Unit = currentBatch.foreach { batch =>
+  private[tailrace] def plannedRanges(
+      source: Int,
+      saved: Map[TopicPartition, Long],
+      ranges: Seq[KafkaOffsetRange]): Unit = currentBatch.foreach { batch =>
+    val from = ranges.map(range => range.topicPartition -> range.fromOffset).toMap
+    delivery.foreach(_.planned(this, source, batch, saved, from, realTime = false))
     synchronized {
       ranges.groupMapReduce(_.topicPartition)(_.size)(_ + _).foreach { case (partition, records) =>
         batchOf(batch).noteRecords(source, partition, records)
@@ -233,12 +268,13 @@ final class RunControl private (execution: StreamExecution) {
   // ---- what happens to the readers
 
   /** Note that a reader of a batch begins; return whether the batch has been ended, and how far it must read. */
-  private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = synchronized {
-    executors ++= executor
-    readers.opened(opened)
-    batches.get(opened.batch) match {
-      case Some(batch) => ReaderStart(opened.batch <= endedThrough, batch.opened(opened))
-      case None => ReaderStart(opened.batch <= endedThrough, Map.empty)
+  private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = {
+    val from = if (opened.isRetry) delivery.map(_.retryFrom(opened)).getOrElse(Map.empty[TopicPartition, Long]) else Map.empty
+    synchronized {
+      executors ++= executor
+      readers.opened(opened)
+      val readTo = batches.get(opened.batch).map(_.opened(opened)).getOrElse(Map.empty[TopicPartition, Long])
+      ReaderStart(opened.batch <= endedThrough, readTo, from)
     }
   }
 
@@ -359,7 +395,9 @@ object RunControl {
   private[tailrace] def find(run: String): Option[RunControl] = Option(runs.get(run))
 
   /** Forget a run that has ended. */
-  def close(query: StreamingQuery): Unit = runs.remove(query.runId.toString)
+  def close(query: StreamingQuery): Unit = Option(runs.remove(query.runId.toString)).foreach { run =>
+    run.delivery.foreach(_.close(run.isSaved && !run.hasShortRetries))
+  }
 
   /** The control of the run to which the current thread belongs; None if it is not the thread of a query. */
   private[tailrace] def current(): Option[RunControl] = for {

@@ -1,0 +1,299 @@
+package org.apache.spark.sql.kafka010.tailrace
+
+import java.{util => ju}
+import java.util.UUID
+import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService}
+import java.util.concurrent.TimeUnit.MILLISECONDS
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.kafka.common.TopicPartition
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.kafka010.KafkaSourceProvider
+import org.apache.spark.sql.kafka010.tailrace.ProgressNote.Offsets
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * What a run does so that the next start, after a crash, neither loses nor repeats anything.
+ *
+ * It notes how far the query has come, and where its results since then are. Tasks ask it which results exist already.
+ *
+ * @param guard what the last run wrote beyond its last note
+ * @param firstEnds offsets in the output topics before which nothing is about a record that will be read; None if results may
+ *   be repeated
+ * @param fingerprint what decides whether, how often and where rows are written
+ * @param everyMs how often to note how far the query has come; 0 to note only where its batches begin
+ */
+final class Delivery private (
+    session: SparkSession,
+    location: String,
+    query: Option[String],
+    producer: ju.Map[String, Object],
+    topics: OutputEnds,
+    guard: OutputGuard,
+    firstEnds: Option[Offsets],
+    fingerprint: Option[String],
+    everyMs: Long)
+    extends Logging {
+  import Delivery._
+
+  val id: String = UUID.randomUUID().toString
+  private val notes = new ProgressNotes(session, location)
+  private val keepsEnds = firstEnds.isDefined
+  private var control: Option[RunControl] = None
+  private var thread: Option[ScheduledExecutorService] = None
+
+  private var batch = -1L
+  private var isRealTime = false
+  private var base = Map.empty[Int, Offsets]
+  private var positions = Map.empty[Int, Offsets]
+  private var metadata: Option[String] = None
+  private var ends = firstEnds
+  private var begun = Map.empty[Long, Offsets]
+
+  /** Ends of the output topics, the oldest first, each with what was read when they had been asked: see [[endsFor]]. */
+  private var candidates = Vector.empty[Candidate]
+
+  /** Whether an attempt of a task has failed in this batch: nobody knows how far it had read. */
+  private var hasRetries = false
+
+  /** Partitions whose old results are about other records: the topic was created again. */
+  private var forgotten = Set.empty[(Int, TopicPartition)]
+  private var retryGuard: Option[(Long, OutputGuard)] = None
+  private var written: Option[ProgressNote] = None
+  private var writtenNs = 0L
+  private var isClosed = false
+
+  /** How many results of the last run it keeps from being written again at most. */
+  def guarded: Long = guard.size
+
+  // ---- from the thread of the query
+
+  /**
+   * Note where a batch begins, before its first result.
+   *
+   * @param saved its start offsets in the checkpoint
+   * @param from where it reads really
+   */
+  private[tailrace] def planned(run: RunControl, source: Int, planned: Long, saved: Offsets, from: Offsets, realTime: Boolean): Unit =
+    synchronized {
+      control = Some(run)
+      val reset = from.collect { case (partition, offset) if saved.get(partition).exists(_ > offset) => source -> partition }
+      // No task runs between two batches, so every result so far is before these ends.
+      val isDue = !realTime && System.nanoTime() - writtenNs > MillisNs * math.max(everyMs, LeastEveryMs)
+      if (reset.nonEmpty || (isDue && isPast(source, saved))) renewEnds()
+      forgotten ++= reset
+      if (planned != batch) begin(planned, realTime)
+      base += source -> saved
+      positions += source -> (saved ++ from)
+      if (written.isEmpty || reset.nonEmpty || isDue) write()
+      if (realTime && everyMs > 0 && thread.isEmpty) watch()
+    }
+
+  private def begin(next: Long, realTime: Boolean): Unit = {
+    batch = next
+    isRealTime = realTime
+    hasRetries = false
+    metadata = None
+    base = Map.empty
+    positions = Map.empty
+    ends.foreach(each => begun = begun.filter(_._1 > next - KeptBeginnings) + (next -> each))
+  }
+
+  /** Whether all records about which the last run may have written are before these offsets. */
+  private def isPast(source: Int, offsets: Offsets): Boolean =
+    offsets.forall { case (partition, offset) => offset >= guardEnd(source, partition) }
+
+  private def renewEnds(): Unit = if (keepsEnds) {
+    ends = Some(topics.ask())
+    candidates = Vector.empty
+  }
+
+  // ---- from tasks, by RunChannel
+
+  /** The results about a partition's records that exist. A retry also asks for those of the attempts before it. */
+  private[tailrace] def guardPart(source: Int, partition: TopicPartition, isRetry: Boolean): GuardPart = {
+    val its = if (isRetry && keepsEnds) guardOfRetries() else guard
+    if (synchronized(forgotten((source, partition)))) GuardPart.empty else its.part(source, partition)
+  }
+
+  private def guardOfRetries(): OutputGuard = {
+    val askedNs = System.nanoTime()
+    retryLock.synchronized {
+      retryGuard.filter(_._1 > askedNs).map(_._2).getOrElse {
+        val beganNs = System.nanoTime()
+        val (from, id) = synchronized(ends.getOrElse(Map.empty[TopicPartition, Long]) -> control.map(_.query))
+        val read = OutputGuard.read(producer, id.getOrElse(""), from)
+        retryGuard = Some(beganNs -> read)
+        read
+      }
+    }
+  }
+
+  private val retryLock = new Object
+
+  /** Where a retry begins: what is before is acknowledged. */
+  private[tailrace] def retryFrom(reader: ReaderOpened): Offsets = synchronized {
+    hasRetries = true
+    candidates = Vector.empty
+    val known = if (reader.batch == batch) positions.getOrElse(reader.source, Map.empty[TopicPartition, Long]) else Map.empty
+    known.view.filterKeys(reader.partitions.contains).toMap
+  }
+
+  /** Note where the results in a topic will begin, before the first. */
+  private[tailrace] def topicUsed(topic: String): Unit = if (keepsEnds) synchronized {
+    if (topics.add(topic)) {
+      val its = topics.ask().filter(_._1.topic == topic)
+      ends = ends.map(its ++ _)
+      candidates = candidates.map(each => each.copy(ends = its ++ each.ends))
+      begun = begun.map { case (batch, before) => batch -> (its ++ before) }
+      write()
+    }
+  }
+
+  // ---- once a second
+
+  private def watch(): Unit = {
+    val started = ThreadUtils.newDaemonSingleThreadScheduledExecutor("tailrace-progress")
+    started.scheduleWithFixedDelay(() => look(), everyMs, everyMs, MILLISECONDS)
+    thread = Some(started)
+  }
+
+  private def look(): Unit =
+    try control.foreach(note)
+    catch {
+      case NonFatal(failed) => logWarning("How far the query has come could not be noted", failed)
+      case _: InterruptedException => Thread.currentThread().interrupt()
+    }
+
+  /** Note how far the query has come. The ends are asked before the readers: see [[endsFor]]. */
+  private def note(run: RunControl): Unit = {
+    val of = synchronized(batch)
+    val asked = if (keepsEnds) topics.ask() else Map.empty[TopicPartition, Long]
+    val (read, safe) = run.progress(of)
+    val its = run.metadataOf(of)
+    synchronized {
+      if (of == batch && !isClosed) {
+        metadata = metadata.orElse(its)
+        positions = positions.map { case (source, offsets) =>
+          source -> offsets.map { case (partition, offset) =>
+            partition -> math.max(offset, safe.getOrElse((source, partition), offset))
+          }
+        }
+        ends = endsFor(asked, read)
+        write()
+      }
+    }
+  }
+
+  /**
+   * The newest ends of the output topics before which nothing is about a record from `positions` on.
+   *
+   * Results of one task are acknowledged out of order: while one waits, later ones are written, so the ends that were asked just
+   * before do not serve. Those serve that were asked when no record from `positions` on had been read yet.
+   *
+   * @param read the offset after the last record of each partition that may have been read when the ends had been asked; None if
+   *   that is not known of all
+   */
+  private def endsFor(asked: Offsets, read: Option[Map[(Int, TopicPartition), Long]]): Option[Offsets] = {
+    if (keepsEnds && !hasRetries && candidates.length < MostCandidates) {
+      read.foreach { offsets =>
+        val all = offsets.map { case (place @ (source, partition), offset) => place -> math.max(offset, guardEnd(source, partition)) }
+        candidates :+= Candidate(asked, all)
+      }
+    }
+    val last = candidates.lastIndexWhere(_.read.forall { case ((source, partition), offset) =>
+      positions.get(source).flatMap(_.get(partition)).exists(_ >= offset)
+    })
+    candidates = candidates.drop(last)
+    if (last >= 0) candidates.headOption.map(_.ends) else ends
+  }
+
+  private def guardEnd(source: Int, partition: TopicPartition): Long =
+    if (forgotten((source, partition))) 0L else guard.endOf(source, partition)
+
+  private def write(): Unit = control.foreach { run =>
+    val sources = base.keys.toList.sorted
+    val note = ProgressNote(
+      run.query, batch, isRealTime, isClosed, sources.map(base), sources.map(positions), ends, begun, metadata, fingerprint)
+    if (!written.contains(note)) {
+      notes.write(note)
+      written = Some(note)
+      writtenNs = System.nanoTime()
+    }
+  }
+
+  /** Write no more notes; if the checkpoint has everything, note that the next start has nothing to look for. */
+  private[tailrace] def close(isSaved: Boolean): Unit = {
+    val running = synchronized {
+      isClosed = true
+      thread
+    }
+    running.foreach { each =>
+      each.shutdown()
+      each.awaitTermination(CloseTimeoutMs, MILLISECONDS)
+    }
+    try if (isSaved) synchronized(write())
+    catch { case NonFatal(failed) => logWarning("The end of the run could not be noted", failed) }
+    topics.close()
+    deliveries.remove(id)
+  }
+}
+
+object Delivery extends Logging {
+  val Conf = "spark.tailrace.delivery"
+  private val MillisNs = 1000000L
+  private val LeastEveryMs = 1000L
+  private val KeptBeginnings = 3
+  private val MostCandidates = 600
+  private val CloseTimeoutMs = 10000L
+
+  private case class Candidate(ends: Offsets, read: Map[(Int, TopicPartition), Long])
+
+  private val deliveries = new ConcurrentHashMap[String, Delivery]()
+
+  private[tailrace] def find(session: SparkSession): Option[Delivery] =
+    session.conf.getOption(Conf).flatMap(id => Option(deliveries.get(id)))
+
+  /**
+   * Prepare the delivery of a query that is about to start, and tell its session.
+   *
+   * @param options the options of the sink
+   * @param topics the output topics that are known
+   * @param resumed what the last run has left
+   * @param fingerprint what decides whether, how often and where rows are written; null if it cannot be told
+   * @param isOnce whether results must not be repeated
+   */
+  def open(
+      session: SparkSession,
+      location: String,
+      options: ju.Map[String, String],
+      topics: ju.List[String],
+      resumed: Resumed,
+      fingerprint: String,
+      isOnce: Boolean,
+      everyMs: Long): Delivery = {
+    val producer = KafkaSourceProvider.kafkaParamsForProducer(CaseInsensitiveMap(options.asScala.toMap))
+    val before = resumed.ends.getOrElse(Map.empty[TopicPartition, Long])
+    val outputs = new OutputEnds(new CaseInsensitiveStringMap(options), topics.asScala.toSet ++ (if (isOnce) before.keySet.map(_.topic) else Nil))
+    val isSame = fingerprint != null && resumed.fingerprint.contains(fingerprint)
+    val guard =
+      if (isOnce && isSame && !resumed.isClosed && resumed.ends.isDefined) {
+        OutputGuard.read(producer, resumed.query.getOrElse(""), before)
+      } else OutputGuard.empty
+    val ends =
+      if (!isOnce) None
+      else if (guard.size > 0) Some(outputs.ask() ++ before)
+      else Some(outputs.ask())
+    val delivery =
+      new Delivery(session, location, resumed.query, producer, outputs, guard, ends, Option(fingerprint), everyMs)
+    deliveries.put(delivery.id, delivery)
+    session.conf.set(Conf, delivery.id)
+    delivery
+  }
+}
