@@ -29,6 +29,10 @@ final class RunControl private (execution: StreamExecution) {
   import RunControl._
 
   val run: String = execution.runId.toString
+
+  /** What is known about the delivery of this run, if its session names it. */
+  def delivery: Option[Delivery] = execution.sparkSession.conf.getOption(Delivery.Setting).flatMap(Delivery.find)
+
   private val streams = mutable.ArrayBuffer.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
