@@ -119,7 +119,7 @@ final class Delivery private (
   /** The results about a partition's records that exist. A retry also asks for those of the attempts before it. */
   private[tailrace] def guardPart(source: Int, partition: TopicPartition, isRetry: Boolean): GuardPart = {
     val its = if (isRetry && keepsEnds) guardOfRetries() else guard
-    if (synchronized(forgotten((source, partition)))) GuardPart.empty else its.part(source, partition)
+    if (synchronized(forgotten((source, partition)))) GuardPart.Empty else its.part(source, partition)
   }
 
   private def guardOfRetries(): OutputGuard = {
@@ -246,7 +246,9 @@ final class Delivery private (
 }
 
 object Delivery extends Logging {
-  val Conf = "spark.tailrace.delivery"
+  /** The setting of a query's session that names its delivery. */
+  val Setting = "spark.tailrace.delivery"
+
   private val MillisNs = 1000000L
   private val LeastEveryMs = 1000L
   private val KeptBeginnings = 3
@@ -258,7 +260,7 @@ object Delivery extends Logging {
   private val deliveries = new ConcurrentHashMap[String, Delivery]()
 
   private[tailrace] def find(session: SparkSession): Option[Delivery] =
-    session.conf.getOption(Conf).flatMap(id => Option(deliveries.get(id)))
+    session.conf.getOption(Setting).flatMap(id => Option(deliveries.get(id)))
 
   /**
    * Prepare the delivery of a query that is about to start, and tell its session.
@@ -285,7 +287,7 @@ object Delivery extends Logging {
     val guard =
       if (isOnce && isSame && !resumed.isClosed && resumed.ends.isDefined) {
         OutputGuard.read(producer, resumed.query.getOrElse(""), before)
-      } else OutputGuard.empty
+      } else OutputGuard.Empty
     val ends =
       if (!isOnce) None
       else if (guard.size > 0) Some(outputs.ask() ++ before)
@@ -293,7 +295,7 @@ object Delivery extends Logging {
     val delivery =
       new Delivery(session, location, resumed.query, producer, outputs, guard, ends, Option(fingerprint), everyMs)
     deliveries.put(delivery.id, delivery)
-    session.conf.set(Conf, delivery.id)
+    session.conf.set(Setting, delivery.id)
     delivery
   }
 }

@@ -109,12 +109,12 @@ private[tailrace] object ProgressNotes {
     entry.isClosed,
     entry.base.map(offsetsOf),
     entry.positions.map(offsetsOf),
-    given(entry.ends).map(offsetsOf),
+    nonEmpty(entry.ends).map(offsetsOf),
     entry.begun.map { case (batch, ends) => batch.toLong -> offsetsOf(ends) },
-    given(entry.metadata),
-    given(entry.fingerprint))
+    nonEmpty(entry.metadata),
+    nonEmpty(entry.fingerprint))
 
-  private def given(text: String): Option[String] = Option(text).filter(_.nonEmpty)
+  private def nonEmpty(text: String): Option[String] = Option(text).filter(_.nonEmpty)
 
   private[tailrace] def jsonOf(offsets: Offsets): String = KafkaSourceOffset(offsets).json
 

@@ -148,7 +148,7 @@ private[tailrace] object RunChannel extends Logging {
 
   /** What the readers on an executor have read by now; nothing if it does not answer. */
   def reports(executor: RpcEndpointRef, run: String): Seq[ReadersReport] =
-    try Wire.decode[Seq[ReadersReport]](executor.askSync[Array[Byte]](Wire.encode(ReadersAsked(run)), ReportTimeout))
+    try Wire.decode[List[ReadersReport]](executor.askSync[Array[Byte]](Wire.encode(ReadersAsked(run)), ReportTimeout))
     catch { case NonFatal(_) => Nil }
 
   private def onDriver(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart =
@@ -198,7 +198,7 @@ private[tailrace] object RunChannel extends Logging {
 
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = { case bytes: Array[Byte] =>
       val asked = Wire.decode[ReadersAsked](bytes)
-      context.reply(Wire.encode(OpenReaders.reports.filter(_.run == asked.run)))
+      context.reply(Wire.encode(OpenReaders.reports.filter(_.run == asked.run).toList))
     }
   }
 }

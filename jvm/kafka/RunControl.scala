@@ -29,6 +29,7 @@ final class RunControl private (execution: StreamExecution) {
   import RunControl._
 
   val run: String = execution.runId.toString
+
   private val streams = mutable.ArrayBuffer.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
   private val executors = mutable.Set.empty[RpcEndpointRef]
@@ -179,6 +180,8 @@ final class RunControl private (execution: StreamExecution) {
     (if (wanted.forall(read.toMap.contains)) Some(read.toMap) else None, safePositions(of))
   }
 
+  private[tailrace] def safePositions(batch: Long): Map[(Int, TopicPartition), Long] = Map.empty // STUB
+
   /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
   def pauseMs(batch: Long): Double = synchronized {
     val times = for {
@@ -269,7 +272,9 @@ final class RunControl private (execution: StreamExecution) {
 
   /** Note that a reader of a batch begins; return whether the batch has been ended, and how far it must read. */
   private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = {
-    val from = if (opened.isRetry) delivery.map(_.retryFrom(opened)).getOrElse(Map.empty[TopicPartition, Long]) else Map.empty
+    val from =
+      if (opened.isRetry) delivery.map(_.retryFrom(opened)).getOrElse(Map.empty[TopicPartition, Long])
+      else Map.empty[TopicPartition, Long]
     synchronized {
       executors ++= executor
       readers.opened(opened)
