@@ -28,17 +28,20 @@ import org.apache.spark.util.ThreadUtils
  *   be repeated
  * @param fingerprint what decides whether, how often and where rows are written
  * @param everyMs how often to note how far the query has come; 0 to note only where its batches begin
+ * @param repeated how many results of the last run will be written again, because they were made by other code
+ * @param unreadable why the results of the last run cannot be read; empty if they can
  */
 final class Delivery private (
     session: SparkSession,
     location: String,
-    query: Option[String],
     producer: ju.Map[String, Object],
     topics: OutputEnds,
     guard: OutputGuard,
     firstEnds: Option[Offsets],
     fingerprint: Option[String],
-    everyMs: Long)
+    everyMs: Long,
+    val repeated: Long,
+    val unreadable: String)
     extends Logging {
   import Delivery._
 
@@ -62,6 +65,9 @@ final class Delivery private (
   /** Whether an attempt of a task has failed in this batch: nobody knows how far it had read. */
   private var hasRetries = false
 
+  /** The sources that are past all records about which the last run may have written. */
+  private var pastGuard = Set.empty[Int]
+
   /** Partitions whose old results are about other records: the topic was created again. */
   private var forgotten = Set.empty[(Int, TopicPartition)]
   private var retryGuard: Option[(Long, OutputGuard)] = None
@@ -71,6 +77,9 @@ final class Delivery private (
 
   /** How many results of the last run it keeps from being written again at most. */
   def guarded: Long = guard.size
+
+  /** Forget a run that did not start. */
+  def abandon(): Unit = close(isSaved = false)
 
   // ---- from the thread of the query
 
@@ -86,7 +95,8 @@ final class Delivery private (
       val reset = from.collect { case (partition, offset) if saved.get(partition).exists(_ > offset) => source -> partition }
       // No task runs between two batches, so every result so far is before these ends.
       val isDue = !realTime && System.nanoTime() - writtenNs > MillisNs * math.max(everyMs, LeastEveryMs)
-      if (reset.nonEmpty || (isDue && isPast(source, saved))) renewEnds()
+      if (isPast(source, saved)) pastGuard += source
+      if (reset.nonEmpty || (isDue && pastGuard.size == run.sourceCount)) renewEnds()
       forgotten ++= reset
       if (planned != batch) begin(planned, realTime)
       base += source -> saved
@@ -105,7 +115,7 @@ final class Delivery private (
     ends.foreach(each => begun = begun.filter(_._1 > next - KeptBeginnings) + (next -> each))
   }
 
-  /** Whether all records about which the last run may have written are before these offsets. */
+  /** Whether all records of a source about which the last run may have written are before these offsets. */
   private def isPast(source: Int, offsets: Offsets): Boolean =
     offsets.forall { case (partition, offset) => offset >= guardEnd(source, partition) }
 
@@ -165,11 +175,17 @@ final class Delivery private (
   }
 
   private def look(): Unit =
-    try control.foreach(note)
-    catch {
-      case NonFatal(failed) => logWarning("How far the query has come could not be noted", failed)
+    try {
+      control.foreach(note)
+      isFailing = false
+    } catch {
+      case NonFatal(failed) =>
+        if (!isFailing) logWarning("How far the query has come cannot be noted now; it is tried again", failed)
+        isFailing = true
       case _: InterruptedException => Thread.currentThread().interrupt()
     }
+
+  private var isFailing = false
 
   /** Note how far the query has come. The ends are asked before the readers: see [[endsFor]]. */
   private def note(run: RunControl): Unit = {
@@ -236,7 +252,7 @@ final class Delivery private (
     }
     running.foreach { each =>
       each.shutdown()
-      each.awaitTermination(CloseTimeoutMs, MILLISECONDS)
+      if (!each.awaitTermination(CloseTimeoutMs, MILLISECONDS)) each.shutdownNow()
     }
     try if (isSaved) synchronized(write())
     catch { case NonFatal(failed) => logWarning("The end of the run could not be noted", failed) }
@@ -253,7 +269,7 @@ object Delivery extends Logging {
   private val LeastEveryMs = 1000L
   private val KeptBeginnings = 3
   private val MostCandidates = 600
-  private val CloseTimeoutMs = 10000L
+  private val CloseTimeoutMs = 2000L
 
   private case class Candidate(ends: Offsets, read: Map[(Int, TopicPartition), Long])
 
@@ -281,21 +297,30 @@ object Delivery extends Logging {
       isOnce: Boolean,
       everyMs: Long): Delivery = {
     val producer = KafkaSourceProvider.kafkaParamsForProducer(CaseInsensitiveMap(options.asScala.toMap))
-    val before = resumed.ends.getOrElse(Map.empty[TopicPartition, Long])
-    val outputs = new OutputEnds(new CaseInsensitiveStringMap(options), topics.asScala.toSet ++ (if (isOnce) before.keySet.map(_.topic) else Nil))
+    val before = if (isOnce) resumed.ends.getOrElse(Map.empty[TopicPartition, Long]) else Map.empty[TopicPartition, Long]
+    val outputs = new OutputEnds(new CaseInsensitiveStringMap(options), topics.asScala.toSet ++ before.keySet.map(_.topic))
+    val (existing, unreadable) =
+      if (before.isEmpty || resumed.isClosed) (OutputGuard.Empty, "") else read(producer, resumed.query, before)
     val isSame = fingerprint != null && resumed.fingerprint.contains(fingerprint)
-    val guard =
-      if (isOnce && isSame && !resumed.isClosed && resumed.ends.isDefined) {
-        OutputGuard.read(producer, resumed.query.getOrElse(""), before)
-      } else OutputGuard.Empty
-    val ends =
-      if (!isOnce) None
-      else if (guard.size > 0) Some(outputs.ask() ++ before)
-      else Some(outputs.ask())
-    val delivery =
-      new Delivery(session, location, resumed.query, producer, outputs, guard, ends, Option(fingerprint), everyMs)
+    val guard = if (isSame) existing else OutputGuard.Empty
+    val now = if (isOnce) Some(outputs.ask()) else None
+    val ends = if (guard.size > 0) now.map(unlessGuarded(_, before)) else now
+    val repeated = existing.size - guard.size
+    val delivery = new Delivery(
+      session, location, producer, outputs, guard, ends, Option(fingerprint), everyMs, repeated, unreadable)
     deliveries.put(delivery.id, delivery)
     session.conf.set(Setting, delivery.id)
     delivery
   }
+
+  /** Ends before which there may be results that the guard holds stay; a partition that is new since then counts from its start. */
+  private def unlessGuarded(now: Offsets, before: Offsets): Offsets = {
+    val topics = before.keySet.map(_.topic)
+    now.map { case (partition, end) => partition -> (if (topics(partition.topic)) before.getOrElse(partition, 0L) else end) }
+  }
+
+  /** Read the results that exist; if they cannot be read, say why. */
+  private def read(producer: ju.Map[String, Object], query: Option[String], from: Offsets): (OutputGuard, String) =
+    try (OutputGuard.read(producer, query.getOrElse(""), from), "")
+    catch { case refused: GuardUnreadable => (OutputGuard.Empty, s"topic ${refused.topic}: ${refused.why}") }
 }

@@ -31,7 +31,7 @@ final case class Resumed(
 
   /** The facts as JSON, for Python. */
   def json: String = compact(render(JObject(
-    JField("knows_ends", JBool(ends.isDefined)),
+    JField("knows_results", JBool(ends.isDefined)),
     JField("is_closed", JBool(isClosed)),
     JField("fingerprint", JString(fingerprint.getOrElse(""))),
     JField("advanced", JInt(advanced)),

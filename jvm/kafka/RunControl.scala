@@ -159,6 +159,8 @@ final class RunControl private (execution: StreamExecution) {
   /** The id of the query, which its checkpoint keeps. */
   private[tailrace] def query: String = execution.id.toString
 
+  private[tailrace] def sourceCount: Int = synchronized(streams.size)
+
   /** What Spark logs with the offsets of a batch; None if the batch is not the one that runs. */
   private[tailrace] def metadataOf(batch: Long): Option[String] =
     Option(execution.lastExecution).filter(_.currentBatchId == batch).map(_.offsetSeqMetadata.json)

@@ -339,12 +339,14 @@ class RunningQuery:
 
     def _close(self) -> None:
         try:
-            self._checkpoint.release()
-        finally:
-            self.is_over = True
             if self._ending.control is not None:
                 with contextlib.suppress(*_SPARK_FAILED):
-                    self._ending.control.close()
+                    self._ending.control.close()  # notes the end while the checkpoint is locked
+        finally:
+            try:
+                self._checkpoint.release()
+            finally:
+                self.is_over = True
 
     def _find_failure(self) -> TailraceError | None:
         """Return the error that ended the query, if it failed; the query has ended, or is about to."""
