@@ -22,6 +22,7 @@ stable for log searches. Its wording may change at any time.
     + ColumnMissing         + OptionRefused       + DurationInvalid
     + UserCodeFailed
   x SettingRefused          a Spark setting that cannot work
+  x DeliveryRefused         results that may be repeated
   x SlotsMissing            more tasks at once than task slots
   x CheckpointError         the checkpoint folder
     + CheckpointUnwritable  + CheckpointInUse     + CheckpointForeign
@@ -298,6 +299,13 @@ class SettingRefused(TailraceError):
     """A Spark setting cannot work with this query, or differs from the running Spark's."""
 
     code = "SETTING_REFUSED"
+    exit_code = 2
+
+
+class DeliveryRefused(TailraceError):
+    """Results of this query may be repeated, and it was started with ``delivery="effectively-once"``."""
+
+    code = "DELIVERY_REFUSED"
     exit_code = 2
 
 

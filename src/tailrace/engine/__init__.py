@@ -4,6 +4,7 @@ Only this package, ``spark_jvm.py`` and ``spark_session.py`` call the JVM. They 
 objects, never py4j objects.
 """
 
+from tailrace.engine.deliveries import Delivery, Resumed, resume
 from tailrace.engine.functions import (
     DeadLetterTopic,
     FunctionCost,
@@ -72,6 +73,7 @@ __all__ = [
     "RECORD",
     "BatchTimes",
     "DeadLetterTopic",
+    "Delivery",
     "FunctionCost",
     "FunctionCosts",
     "OutputTopics",
@@ -79,6 +81,7 @@ __all__ = [
     "RealTimeSink",
     "RecordCheck",
     "RecordCounts",
+    "Resumed",
     "RunControl",
     "SizeLimits",
     "SparkBrokerPing",
@@ -107,6 +110,7 @@ __all__ = [
     "recorded_lines",
     "refused_counts",
     "require_sizes",
+    "resume",
     "running_stages",
     "runs_in_real_time",
     "save",

@@ -84,6 +84,7 @@ class Prepared:
         checkpoint: Its checkpoint, locked unless this is a dry run.
         built: The query itself; None if it could not be built.
         lease: Unlocks the checkpoint.
+        resumed: What the last run has left; None in a dry run.
     """
 
     options: RunOptions
@@ -92,6 +93,7 @@ class Prepared:
     checkpoint: Checkpoint
     built: BuiltQuery | None
     lease: ExitStack
+    resumed: engine.Resumed | None = None
 
     def require_ok(self) -> None:
         """Refuse a query that would not run, or would leave records unread.
@@ -160,7 +162,7 @@ def prepare(target: Target, options: RunOptions, *, dry_run: bool, announce: Ann
     target.look_up(options, findings)
     checkpoint = target.checkpoint(options, findings)
     with ExitStack() as lease:
-        saved = None
+        saved, resumed = None, None
         if dry_run:
             saved = findings.ask(lambda: read_checkpoint(checkpoint, target.owner))
         else:
@@ -170,10 +172,11 @@ def prepare(target: Target, options: RunOptions, *, dry_run: bool, announce: Ann
         target.look_up_by(spark, findings, checkpoint)
         if not dry_run:
             target.create_topics(announce)
+            resumed = engine.resume(spark, checkpoint.location)
             saved = read_checkpoint(checkpoint)
         planning = _Planning(target, findings, checkpoint, saved, dry_run=dry_run)
         prepared = planning.plan(spark, options, restartable=restartable)
-        return replace(prepared, lease=lease.pop_all())
+        return replace(prepared, lease=lease.pop_all(), resumed=resumed)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import kafka_endpoint
 from tailrace.running.broker_watch import broker_pings
 from tailrace.running.confirm import confirm
+from tailrace.running.delivering import open_delivery
 from tailrace.running.ending import Ending
 from tailrace.running.query import RunningQuery, jvm_ended
 from tailrace.running.signals import defer_signals, raise_on_signals
@@ -74,16 +75,23 @@ def start_query(
         )
     with prepare(target, options, dry_run=False, announce=announce) as prepared:
         prepared.require_ok()
-        return _start(prepared, on_confirmed)
+        return _start(prepared, announce or _say_nothing, on_confirmed)
 
 
-def _start(prepared: Prepared, on_confirmed: Callable[[], object]) -> RunningQuery:
+def _say_nothing(_line: str) -> None:
+    """Announce nothing."""
+
+
+def _start(prepared: Prepared, announce: Announce, on_confirmed: Callable[[], object]) -> RunningQuery:
     """Hand the query to Spark and see that it runs."""
     options, query = prepared.options, prepared.query
     outputs = _output_topics(prepared)
     with ExitStack() as unconfirmed:
         if outputs is not None:
             unconfirmed.callback(outputs.close)
+        delivery = open_delivery(prepared, announce)
+        if delivery is not None:
+            unconfirmed.callback(delivery.close)
         with defer_signals():
             # Ctrl-C while Spark starts the query would leave it running without a handle.
             running = unconfirmed.enter_context(_begin(prepared))
