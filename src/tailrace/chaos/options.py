@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from tailrace.errors import OptionRefused
-from tailrace.prepare.options import RunOptions
+from tailrace.prepare.options import DEFAULT_PROGRESS_EVERY, DeliveryName, RunOptions
 from tailrace.spark_jvm import is_on_this_machine
 
 START_CLUSTER = "use a development cluster: tailrace cluster start"
@@ -57,6 +57,8 @@ class ChaosOptions:
         mode: The mode of the pipeline.
         master: The Spark master.
         checkpoint_every: The checkpoint interval in real time.
+        progress_every: How often progress is noted in real time.
+        delivery: What a start after a crash writes again; None for the pipeline's own default.
         conf: Spark settings.
     """
 
@@ -71,10 +73,18 @@ class ChaosOptions:
     mode: str = "realtime"
     master: str | None = None
     checkpoint_every: str = "10s"
+    progress_every: str = DEFAULT_PROGRESS_EVERY
+    delivery: DeliveryName | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        RunOptions(self.mode, checkpoint_every=self.checkpoint_every, conf=self.conf)  # type: ignore[arg-type]
+        RunOptions(
+            self.mode,  # type: ignore[arg-type]
+            checkpoint_every=self.checkpoint_every,
+            progress_every=self.progress_every,
+            delivery=self.delivery,
+            conf=self.conf,
+        )
         self._require_restarts()
         if self.master is not None and not is_on_this_machine({"spark.master": self.master}):
             raise OptionRefused(

@@ -20,7 +20,7 @@ from tailrace.kafka.topics import log_ends, partition_counts
 from tailrace.pipeline import KafkaSource, Mode, Pipeline
 
 if TYPE_CHECKING:
-    from tailrace.prepare.options import RunOptions
+    from tailrace.prepare.options import DeliveryName, RunOptions
 
 STOP_TIMEOUT_S = 60
 _PRIVATE = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
@@ -39,6 +39,8 @@ class Settings:
         mode: The mode.
         master: The Spark master.
         checkpoint_every: The checkpoint interval in real time.
+        progress_every: How often progress is noted in real time.
+        delivery: What a start after a crash writes again; None for the pipeline's own default.
         conf: Spark settings.
     """
 
@@ -50,6 +52,8 @@ class Settings:
     mode: str
     master: str | None
     checkpoint_every: str
+    progress_every: str
+    delivery: "DeliveryName | None"
     conf: Mapping[str, str]
 
     @property
@@ -123,6 +127,8 @@ def _run(settings: Settings, events: Events) -> None:
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=settings.checkpoint,
         checkpoint_every=settings.checkpoint_every,
+        progress_every=settings.progress_every,
+        delivery=settings.delivery,
         master=settings.master,
         conf=conf,
         stop_timeout=f"{STOP_TIMEOUT_S}s",

@@ -172,6 +172,8 @@ def _settings(
         options.mode,
         options.master,
         options.checkpoint_every,
+        options.progress_every,
+        options.delivery,
         dict(options.conf),
     )
 

@@ -9,7 +9,7 @@ import typer
 from tailrace.cli.arguments import CHECKPOINT_EVERY, GENERATOR, PARTITIONS, PIPELINE_FILE
 from tailrace.cli.options import settings_of, shared_option
 from tailrace.cli.output import Json, Verbose, console, print_json, say
-from tailrace.prepare.options import ModeName
+from tailrace.prepare.options import DEFAULT_PROGRESS_EVERY, DeliveryName, ModeName
 
 if TYPE_CHECKING:
     from tailrace.chaos.result import ChaosResult
@@ -34,6 +34,8 @@ def chaos(
     mode: Annotated[ModeName, shared_option("mode")] = "realtime",
     master: Annotated[str | None, shared_option("master")] = None,
     checkpoint_every: Annotated[str, CHECKPOINT_EVERY] = "10s",
+    progress_every: Annotated[str, shared_option("progress_every")] = DEFAULT_PROGRESS_EVERY,
+    delivery: Annotated[DeliveryName | None, shared_option("delivery")] = None,
     partitions: Annotated[int, PARTITIONS] = 2,
     topics: Annotated[
         str, typer.Option(metavar="NAME[,NAME]", help="The output topics, if a column names the topic of each row.")
@@ -64,6 +66,8 @@ def chaos(
         mode=mode,
         master=master,
         checkpoint_every=checkpoint_every,
+        progress_every=progress_every,
+        delivery=delivery,
         conf=settings_of(conf or []),
     )
     folder = out or Path("tailrace-chaos") / f"{Path(file).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

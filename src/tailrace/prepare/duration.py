@@ -10,6 +10,8 @@ _WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 REALTIME_MINIMUM_MS = 5_000
 """Spark's own lower bound of a real-time checkpoint interval."""
+PROGRESS_MINIMUM_MS = 100
+"""Each note of progress is a file in the checkpoint folder, and asks every task and the output topics."""
 
 
 def parse_duration_ms(text: str, what: str) -> int:
@@ -35,6 +37,16 @@ def require_realtime_interval(interval_ms: int, minimum_ms: int = REALTIME_MINIM
             why=f"Spark's minimum is {in_words(minimum_ms)}; "
             "records are written as they arrive, not at the next checkpoint",
             fix=f"--checkpoint-every {in_words(minimum_ms)} or longer; 5m is the default",
+        )
+
+
+def require_progress_interval(interval_ms: int) -> None:
+    """Refuse to note progress so often that the notes would be most of the work."""
+    if interval_ms < PROGRESS_MINIMUM_MS:
+        raise DurationInvalid(
+            f"noting progress every {in_words(interval_ms)} is too often",
+            why=f"each note writes a file and asks the brokers; the minimum is {in_words(PROGRESS_MINIMUM_MS)}",
+            fix=f"--progress-every {in_words(PROGRESS_MINIMUM_MS)} or longer; 1s is the default",
         )
 
 

@@ -10,13 +10,20 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 from tailrace.errors import OptionRefused
 from tailrace.pipeline import Mode
-from tailrace.prepare.duration import REALTIME_MINIMUM_MS, parse_duration_ms, require_realtime_interval
+from tailrace.prepare.duration import (
+    REALTIME_MINIMUM_MS,
+    parse_duration_ms,
+    require_progress_interval,
+    require_realtime_interval,
+)
 from tailrace.tuning import SHUFFLE_PARTITIONS
 
 ModeName = Literal["realtime", "microbatch", "auto"]
 StarvedAction = Literal["stop", "warn"]
 DataLossAction = Literal["fail", "warn"]
+DeliveryName = Literal["effectively-once", "at-least-once"]
 DEFAULT_CHECKPOINT_EVERY = "5m"
+DEFAULT_PROGRESS_EVERY = "1s"
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"
 _DOC_WIDTH = 112
 _PLACEHOLDER = "options: The options of the run."
@@ -55,6 +62,14 @@ class RunOptions:
         metadata=_help(
             "Real time: how often to save progress, 5s at least. Records are written as they arrive, not at the next "
             "checkpoint; each checkpoint pauses the output briefly.",
+            "DURATION",
+        ),
+    )
+    progress_every: str = field(
+        default=DEFAULT_PROGRESS_EVERY,
+        metadata=_help(
+            "Real time: how often to note which records are done, for a start after a crash; 100ms at least. The "
+            "output does not pause. Only for queries without state or a shuffle.",
             "DURATION",
         ),
     )
@@ -108,6 +123,14 @@ class RunOptions:
             "failOnDataLoss=false."
         ),
     )
+    delivery: DeliveryName | None = field(
+        default=None,
+        metadata=_help(
+            "After a crash: write only the results that the output topics do not contain yet (effectively-once), or "
+            "write again what came after the last saved progress (at-least-once). Default: effectively-once where the "
+            "query allows it."
+        ),
+    )
     stop_timeout: str = field(
         default="10s",
         metadata=_help(
@@ -126,10 +149,13 @@ class RunOptions:
         _require_choice("starved", self.starved, get_args(StarvedAction))
         if self.on_data_loss is not None:
             _require_choice("on_data_loss", self.on_data_loss, get_args(DataLossAction))
+        if self.delivery is not None:
+            _require_choice("delivery", self.delivery, get_args(DeliveryName))
         object.__setattr__(self, "conf", self._settings())
         object.__setattr__(self, "tasks", _task_count(self.tasks))
         parse_duration_ms(self.trigger_every, "--trigger-every")
         parse_duration_ms(self.stop_timeout, "--stop-timeout")
+        require_progress_interval(self.progress_every_ms)
         if self.python_timeout_ms <= 0:
             raise OptionRefused("--python-timeout 0 would end every worker at once", fix="--python-timeout 2m")
         if self.checkpoint_every is not None:
@@ -178,6 +204,11 @@ class RunOptions:
         if self.realtime:
             return parse_duration_ms(self.checkpoint_every or DEFAULT_CHECKPOINT_EVERY, "--checkpoint-every")
         return parse_duration_ms(self.trigger_every, "--trigger-every")
+
+    @property
+    def progress_every_ms(self) -> int:
+        """How often to note which records are done."""
+        return parse_duration_ms(self.progress_every, "--progress-every")
 
     @property
     def source_tasks(self) -> int | None:

@@ -47,6 +47,10 @@ def test_a_cluster_on_other_machines_cannot_reach_the_broker() -> None:
 def test_options_of_the_run_are_checked_before_anything_starts() -> None:
     with pytest.raises(DurationInvalid):
         ChaosOptions(checkpoint_every="1s")
+    with pytest.raises(DurationInvalid):
+        ChaosOptions(progress_every="1ms")
+    with pytest.raises(OptionRefused, match="delivery"):
+        ChaosOptions(delivery="exactly-once")  # type: ignore[arg-type]
     with pytest.raises(OptionRefused, match="mode"):
         ChaosOptions(mode="slow")
 

@@ -45,7 +45,7 @@ class FakeSettings(Settings):
 
 
 def settings(folder: Path, code: str = RUNS) -> FakeSettings:
-    return FakeSettings("p.py", "in", ("out",), "b:1", str(folder), "realtime", None, "10s", {}, code)
+    return FakeSettings("p.py", "in", ("out",), "b:1", str(folder), "realtime", None, "10s", "1s", None, {}, code)
 
 
 def watched(pipeline: SupervisedPipeline, condition: Callable[[], bool]) -> Callable[[], bool]:

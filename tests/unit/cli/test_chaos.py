@@ -95,3 +95,8 @@ def test_a_loss_fails_the_command(fake: FakeRun) -> None:
 def test_an_option_that_cannot_work_is_refused(fake: FakeRun, wrong: list[str]) -> None:
     assert chaos(*wrong) == 2
     assert fake.given == []
+
+
+def test_delivery_and_progress_are_those_of_the_pipeline_under_test(fake: FakeRun) -> None:
+    assert chaos("--delivery", "at-least-once", "--progress-every", "200ms") == 0
+    assert (fake.options.delivery, fake.options.progress_every) == ("at-least-once", "200ms")

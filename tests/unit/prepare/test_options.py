@@ -188,3 +188,30 @@ def test_tasks_that_are_neither_are_refused(given: Any) -> None:
 def test_micro_batches_read_every_partition_with_a_task_of_its_own() -> None:
     assert RunOptions(Mode.MICROBATCH, tasks=4).source_tasks is None
     assert RunOptions(tasks=4).in_microbatch().source_tasks is None
+
+
+def test_progress_is_noted_every_second_by_default() -> None:
+    assert RunOptions().progress_every_ms == 1_000
+    assert RunOptions(progress_every="100ms").progress_every_ms == 100
+
+
+@pytest.mark.parametrize("given", ["99ms", "0s"])
+def test_progress_that_would_be_noted_too_often_is_refused(given: str) -> None:
+    with pytest.raises(DurationInvalid, match="too often") as refused:
+        RunOptions(progress_every=given)
+    assert refused.value.fix == "--progress-every 100ms or longer; 1s is the default"
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_progress_interval_that_is_no_duration_is_refused_in_every_mode(mode: Mode) -> None:
+    with pytest.raises(DurationInvalid, match="--progress-every"):
+        RunOptions(mode, progress_every="soon")
+
+
+def test_delivery_is_one_of_two_or_the_default() -> None:
+    assert RunOptions().delivery is None
+    assert RunOptions(delivery="effectively-once").in_microbatch().delivery == "effectively-once"
+    unknown: Any = "exactly-once"
+    with pytest.raises(OptionRefused, match="invalid delivery='exactly-once'") as refused:
+        RunOptions(delivery=unknown)
+    assert refused.value.fix == "use 'effectively-once' or 'at-least-once'"
