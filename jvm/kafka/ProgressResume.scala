@@ -43,12 +43,12 @@ final case class Resumed(
 object ProgressResume {
 
   /** Continue where the last run was, in Spark's own format. A checkpoint is never moved backwards. */
-  def resume(spark: SparkSession, location: String): Resumed = new ProgressResume(spark, location).resume()
+  def resume(spark: SparkSession, location: String): Resumed = new CheckpointAdvance(spark, location).resume()
 
   private val RealTimeCommits = CommitLog.VERSION_2
 }
 
-private final class ProgressResume(spark: SparkSession, location: String) {
+private final class CheckpointAdvance(spark: SparkSession, location: String) {
   import ProgressResume._
 
   private val files = CheckpointFileManager.create(new Path(location), spark.sessionState.newHadoopConf())
