@@ -10,7 +10,7 @@ import org.apache.kafka.common.{InvalidRecordException, KafkaException}
 import org.apache.kafka.common.errors.{InvalidTopicException, RecordTooLargeException}
 import org.apache.kafka.common.header.Header
 
-import org.apache.spark.SparkThrowable
+import org.apache.spark.{SparkThrowable, TaskContext}
 import org.apache.spark.sql.ForeachWriter
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.kafka010.{KafkaExceptions, KafkaWriter}
@@ -58,8 +58,10 @@ private[tailrace] class KafkaSink(
   @transient private var shared: SharedProducer = _
   @transient private lazy val failure = new AtomicReference[Throwable]
   @transient private lazy val handover = new Handover
+  @transient private var guard: Option[TaskGuard] = None
 
   override def open(partition: Long, batch: Long): Boolean = {
+    guard = TaskGuard.of(TaskContext.get())
     shared = SharedProducer.acquire(producer)
     true
   }
@@ -127,6 +129,7 @@ private[tailrace] class KafkaSink(
       case None => fail(error)
       case Some(RefusedResults(letters, largest)) =>
         counts.refuse(reason)
+        if (guard.exists(_.contains(letters.topic, record.headers))) return
         val letter = letters.ofResult(Malformed(reason, why), record, largest)
         producer.send(
           letter,

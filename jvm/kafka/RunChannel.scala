@@ -71,6 +71,18 @@ private[tailrace] case class LossReport(run: String, lost: RecordsLost) extends 
 private[tailrace] case class OffsetsGone(run: String, batch: Long, source: Int, offsets: Seq[GoneOffset]) extends Report
 private[tailrace] case class EndBatch(run: String, batch: Long)
 
+/** A question of a task about the run's delivery. The driver's answer may take a while, and the task needs it. */
+private[tailrace] sealed trait DeliveryQuestion extends Serializable {
+  def delivery: String
+}
+
+/** Which outputs of a partition's records, from an offset on, exist already. */
+private[tailrace] case class GuardRequest(delivery: String, source: Int, topicPartition: TopicPartition, from: Long)
+    extends DeliveryQuestion
+
+/** The task is about to write to a topic. */
+private[tailrace] case class TopicUse(delivery: String, topic: String) extends DeliveryQuestion
+
 /**
  * A message between driver and executors, as bytes: an executor's RPC knows Spark's own classes only, not those of jars that
  * were added to the application, and it ends the executor when it meets one.
@@ -86,8 +98,10 @@ private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
   private val ExecutorName = "tailrace-readers"
   private val ReportEveryMs = 500L
+  private val MostAnswers = 8
   private val NotEnded = ReaderStart(isEnded = false, Map.empty)
 
+  private lazy val answers = ThreadUtils.newDaemonCachedThreadPool("tailrace-answers", MostAnswers)
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
 
@@ -134,6 +148,32 @@ private[tailrace] object RunChannel extends Logging {
     if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone))
     else asExecutor(())(_.driver.send(Wire.encode(gone)))
 
+  /** Return which outputs exist. A task that cannot know it must not go on. */
+  def guardPart(asked: GuardRequest): GuardPart =
+    if (isDriver) partOnDriver(asked) else ask[GuardPart](asked)
+
+  /** Let the driver note a topic, and wait for it. */
+  def topicUsed(use: TopicUse): Unit =
+    if (isDriver) deliveryOf(use).topicUsed(use.topic) else ask[java.lang.Boolean](use)
+
+  private def ask[T](question: DeliveryQuestion): T =
+    Wire.decode[T](executorSide.driver.askSync[Array[Byte]](Wire.encode(question)))
+
+  private def answer(question: DeliveryQuestion): Serializable = question match {
+    case asked: GuardRequest => partOnDriver(asked)
+    case use: TopicUse =>
+      deliveryOf(use).topicUsed(use.topic)
+      java.lang.Boolean.TRUE
+  }
+
+  private def partOnDriver(asked: GuardRequest): GuardPart = {
+    val part = deliveryOf(asked).guard.part(asked.source, asked.topicPartition)
+    if (asked.from >= part.end) GuardPart.Empty else part
+  }
+
+  private def deliveryOf(question: DeliveryQuestion): Delivery =
+    Delivery.find(question.delivery).getOrElse(throw new IllegalStateException(s"delivery ${question.delivery} has ended"))
+
   /** Let the readers on an executor end a batch. */
   def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
@@ -173,6 +213,12 @@ private[tailrace] object RunChannel extends Logging {
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
       case (bytes: Array[Byte], executor: RpcEndpointRef) =>
         context.reply(Wire.encode(onDriver(Wire.decode[ReaderOpened](bytes), Some(executor))))
+      case bytes: Array[Byte] =>
+        // Elsewhere: the driver may ask a broker first, and other messages must not wait.
+        answers.execute { () =>
+          try context.reply(Wire.encode(answer(Wire.decode[DeliveryQuestion](bytes))))
+          catch { case NonFatal(failed) => context.sendFailure(new IllegalStateException(failed.toString)) }
+        }
     }
   }
 

@@ -8,8 +8,13 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, UnsafeProjection}
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.tailrace.OutputIds
 
-/** The columns and the configuration of one operator that calls Python functions. */
+/**
+ * The columns and the configuration of one operator that calls Python functions.
+ *
+ * @param depth how many such operators are below it in the plan
+ */
 private[tailrace] case class PythonOperator(
     input: Seq[Attribute],
     output: Seq[Attribute],
@@ -18,6 +23,7 @@ private[tailrace] case class PythonOperator(
     conf: Map[String, String],
     metrics: Map[String, SQLMetric],
     artifacts: Option[String],
+    depth: Int,
     settings: PythonSettings)
 
 /** The settings that all Python functions of a query share; `worker` is the pickled worker code. */
@@ -132,6 +138,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
   protected final class FailureHandler {
     private val project = origin.map(known => UnsafeProjection.create(Seq[Expression](known.struct), operator.input))
     private val reader = RecordOriginReader(origin.map(_.names).getOrElse(Nil))
+    private val ids = new OutputIds(OutputIds.ofPython(operator.depth))
 
     def handle(why: String, row: PendingRow): Unit = handle(Failure(names.mkString(", "), why, ""), row)
 
@@ -139,7 +146,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
       val failed = names.find(_ == failure.function).orElse(names.headOption)
       failed.foreach(name => operator.settings.costs.count(name)(_.failed += 1))
       val coordinates = project.map(_(pending.row).getStruct(0, reader.names.length))
-      operator.settings.failedRecords.handle(failure, coordinates, reader)
+      operator.settings.failedRecords.handle(failure, coordinates, reader, ids)
     }
   }
 
