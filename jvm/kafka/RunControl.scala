@@ -15,6 +15,7 @@ import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, State, StreamExecution, StreamingQueryWrapper, TERMINATED}
 import org.apache.spark.sql.kafka010.KafkaOffsetRange
 import org.apache.spark.sql.streaming.StreamingQuery
@@ -90,11 +91,17 @@ final class RunControl private (execution: StreamExecution) {
   /**
    * The offsets before which all results and dead letters of a real-time batch are acknowledged, as far as its readers have
    * reported any. They stay at the batch's start where the task of a reader does not write the results, or cannot trace them.
+   * Nothing if the query has state, which is saved only at the batch's end.
    */
-  private[tailrace] def safePositions(batch: Long): Map[(Int, TopicPartition), Long] = {
-    noteReaders()
-    synchronized(batches.get(batch).map(_.safePositions).getOrElse(Map.empty))
-  }
+  private[tailrace] def safePositions(batch: Long): Map[(Int, TopicPartition), Long] =
+    if (hasState) Map.empty
+    else {
+      noteReaders()
+      synchronized(batches.get(batch).map(_.safePositions).getOrElse(Map.empty))
+    }
+
+  private def hasState: Boolean =
+    Option(execution.lastExecution).exists(_.executedPlan.exists(_.isInstanceOf[StatefulOperator]))
 
   /** The partitions that the sources have and the open batch does not read; empty if it is about to end anyway. */
   def newPartitions: Array[String] = synchronized {

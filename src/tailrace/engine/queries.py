@@ -49,7 +49,7 @@ class ReaderPosition:
         partition: The number of the partition.
         task: The number of its task in the stage.
         offset: The offset of the next record that it reads.
-        safe: The offset before which the results and dead letters of all records are acknowledged, as far as it is known.
+        safe: The results and dead letters of all records before this offset are acknowledged.
         end: The end of the partition a moment ago, as far as the source may read; None if it is not known.
         records: The number of records that it has read in this batch.
         bytes: Their size.
