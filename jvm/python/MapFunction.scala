@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeProjection}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.kafka010.tailrace.TaskProgress
 import org.apache.spark.sql.tailrace.Lineage
 import org.apache.spark.sql.types.{DataType, StructType}
 
@@ -49,6 +50,7 @@ private[sql] class MapFunction(
   override protected def results(pending: PendingRows, context: TaskContext, codec: MessageCodec): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(operator.output, operator.output)
     val failures = new FailureHandler
+    TaskProgress.of(context).block() // the function does not say which rows a result comes from
     replies(pending, context, codec, failures).flatMap { reply =>
       reply.failures.foreach { case (index, failure) =>
         val row = pending.inFlightAt(index).getOrElse(throw new IllegalStateException(failure))

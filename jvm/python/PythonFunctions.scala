@@ -95,7 +95,14 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
       operator.settings.timeoutMs,
       process => repliesOf(process, pending, context, codec, project, failures),
       () => names.foreach(name => operator.settings.costs.count(name)(_.replaced += 1)),
-      (row, why) => failures.handle(why, row))
+      (row, why) => failAlone(row, why, pending, failures))
+  }
+
+  /** Handle the failure of a row that was returned without a reply. */
+  private def failAlone(row: PendingRow, why: String, pending: PendingRows, failures: FailureHandler): Unit = {
+    pending.begin(row)
+    failures.handle(why, row)
+    pending.end()
   }
 
   private def repliesOf(
@@ -122,7 +129,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
         decoded
       } catch {
         case unreadable: UnreadableReply if !takesIterator =>
-          pending.retryUnreadable().foreach(failures.handle(unreadable.getMessage, _))
+          pending.retryUnreadable().foreach(failAlone(_, unreadable.getMessage, pending, failures))
           Nil
       }
     }

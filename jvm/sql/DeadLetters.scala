@@ -12,7 +12,7 @@ import org.apache.kafka.common.header.internals.RecordHeader
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.util.ArrayData
-import org.apache.spark.sql.kafka010.tailrace.SharedProducer
+import org.apache.spark.sql.kafka010.tailrace.{Flow, SharedProducer}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** Dead letters could not be written. The task fails, so that their records are not lost. */
@@ -60,11 +60,12 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
     if (id != null) all.add(new RecordHeader(HeaderNames.Id, id))
     explain(all, malformed, attempt)
     used = true
+    val span = Flow.hold()
     shared.producer.send(
       new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, all),
       new Callback {
         override def onCompletion(metadata: RecordMetadata, error: Exception): Unit =
-          if (error != null) failed.compareAndSet(null, error)
+          if (error == null) span.release() else failed.compareAndSet(null, error)
       })
   }
 
