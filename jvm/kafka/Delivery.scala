@@ -69,7 +69,7 @@ final class Delivery private (
   private var pastGuard = Set.empty[Int]
 
   /** Partitions whose old results are about other records: the topic was created again. */
-  private var forgotten = Set.empty[(Int, TopicPartition)]
+  private var forgotten = Set.empty[TopicPartition]
   private var retryGuard: Option[(Long, OutputGuard)] = None
   private var written: Option[ProgressNote] = None
   private var writtenNs = 0L
@@ -92,10 +92,10 @@ final class Delivery private (
   private[tailrace] def planned(run: RunControl, source: Int, planned: Long, saved: Offsets, from: Offsets, realTime: Boolean): Unit =
     synchronized {
       control = Some(run)
-      val reset = from.collect { case (partition, offset) if saved.get(partition).exists(_ > offset) => source -> partition }
+      val reset = from.collect { case (partition, offset) if saved.get(partition).exists(_ > offset) => partition }
       // No task runs between two batches, so every result so far is before these ends.
       val isDue = !realTime && System.nanoTime() - writtenNs > MillisNs * math.max(everyMs, LeastEveryMs)
-      if (isPast(source, saved)) pastGuard += source
+      if (isPast(saved)) pastGuard += source
       if (reset.nonEmpty || (isDue && pastGuard.size == run.sourceCount)) renewEnds()
       forgotten ++= reset
       if (planned != batch) begin(planned, realTime)
@@ -116,8 +116,8 @@ final class Delivery private (
   }
 
   /** Whether all records of a source about which the last run may have written are before these offsets. */
-  private def isPast(source: Int, offsets: Offsets): Boolean =
-    offsets.forall { case (partition, offset) => offset >= guardEnd(source, partition) }
+  private def isPast(offsets: Offsets): Boolean =
+    offsets.forall { case (partition, offset) => offset >= guardEnd(partition) }
 
   private def renewEnds(): Unit = if (keepsEnds) {
     ends = Some(topics.ask())
@@ -129,7 +129,7 @@ final class Delivery private (
   /** The results about a partition's records that exist. A retry also asks for those of the attempts before it. */
   private[tailrace] def guardPart(source: Int, partition: TopicPartition, isRetry: Boolean): GuardPart = {
     val its = if (isRetry && keepsEnds) guardOfRetries() else guard
-    if (synchronized(forgotten((source, partition)))) GuardPart.Empty else its.part(source, partition)
+    if (synchronized(forgotten(partition))) GuardPart.Empty else its.part(source, partition)
   }
 
   private def guardOfRetries(): OutputGuard = {
@@ -219,7 +219,7 @@ final class Delivery private (
   private def endsFor(asked: Offsets, read: Option[Map[(Int, TopicPartition), Long]]): Option[Offsets] = {
     if (keepsEnds && !hasRetries && candidates.length < MostCandidates) {
       read.foreach { offsets =>
-        val all = offsets.map { case (place @ (source, partition), offset) => place -> math.max(offset, guardEnd(source, partition)) }
+        val all = offsets.map { case (place @ (_, partition), offset) => place -> math.max(offset, guardEnd(partition)) }
         candidates :+= Candidate(asked, all)
       }
     }
@@ -230,8 +230,7 @@ final class Delivery private (
     if (last >= 0) candidates.headOption.map(_.ends) else ends
   }
 
-  private def guardEnd(source: Int, partition: TopicPartition): Long =
-    if (forgotten((source, partition))) 0L else guard.endOf(source, partition)
+  private def guardEnd(partition: TopicPartition): Long = if (forgotten(partition)) 0L else guard.endOf(partition)
 
   private def write(): Unit = control.foreach { run =>
     val sources = base.keys.toList.sorted
@@ -275,8 +274,9 @@ object Delivery extends Logging {
 
   private val deliveries = new ConcurrentHashMap[String, Delivery]()
 
-  private[tailrace] def find(session: SparkSession): Option[Delivery] =
-    session.conf.getOption(Setting).flatMap(id => Option(deliveries.get(id)))
+  private[tailrace] def of(session: SparkSession): Option[Delivery] = session.conf.getOption(Setting).flatMap(find)
+
+  private[tailrace] def find(id: String): Option[Delivery] = Option(deliveries.get(id))
 
   /**
    * Prepare the delivery of a query that is about to start, and tell its session.

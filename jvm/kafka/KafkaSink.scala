@@ -10,7 +10,7 @@ import org.apache.kafka.common.{InvalidRecordException, KafkaException}
 import org.apache.kafka.common.errors.{InvalidTopicException, RecordTooLargeException}
 import org.apache.kafka.common.header.Header
 
-import org.apache.spark.SparkThrowable
+import org.apache.spark.{SparkThrowable, TaskContext}
 import org.apache.spark.sql.ForeachWriter
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.kafka010.{KafkaExceptions, KafkaWriter}
@@ -58,9 +58,12 @@ private[tailrace] class KafkaSink(
   @transient private var shared: SharedProducer = _
   @transient private lazy val failure = new AtomicReference[Throwable]
   @transient private lazy val handover = new Handover
+  @transient private var guard: Option[TaskGuard] = None
 
   override def open(partition: Long, batch: Long): Boolean = {
+    guard = TaskGuard.of(TaskContext.get())
     shared = SharedProducer.acquire(producer)
+    TaskProgress.of(TaskContext.get()).acknowledge()
     true
   }
 
@@ -108,14 +111,15 @@ private[tailrace] class KafkaSink(
   private def binary(row: InternalRow, column: Int): Array[Byte] =
     if (column < 0 || row.isNullAt(column)) null else row.getBinary(column)
 
-  /** A result on its way to the broker. */
+  /** A result on its way to the broker. It holds its record's span until it, or its dead letter, is acknowledged. */
   private final class Result(val record: ProducerRecord[Array[Byte], Array[Byte]]) extends Callback {
     private val producer = shared.producer
+    private val span = Flow.hold()
 
     def send(): Unit = producer.send(record, this)
 
     override def onCompletion(metadata: RecordMetadata, error: Exception): Unit = error match {
-      case null =>
+      case null => span.release()
       case tooLarge: RecordTooLargeException => handOver(refuse(TooLarge, tooLarge.getMessage, tooLarge))
       case invalid: InvalidRecordException => handOver(refuse(InvalidRecord, invalid.getMessage, invalid))
       case invalid: InvalidTopicException if topic.isEmpty => handOver(refuse(InvalidTopic, invalid.getMessage, invalid))
@@ -127,12 +131,14 @@ private[tailrace] class KafkaSink(
       case None => fail(error)
       case Some(RefusedResults(letters, largest)) =>
         counts.refuse(reason)
-        val letter = letters.ofResult(Malformed(reason, why), record, largest)
-        producer.send(
-          letter,
-          (_: RecordMetadata, failed: Exception) =>
-            if (failed != null) fail(new DeadLettersFailedException(letters.topic, failed)))
+        if (guard.exists(_.contains(letters.topic, record.headers))) span.release()
+        else send(letters.topic, letters.ofResult(Malformed(reason, why), record, largest))
     }
+
+    private def send(topic: String, letter: ProducerRecord[Array[Byte], Array[Byte]]): Unit = producer.send(
+      letter,
+      (_: RecordMetadata, failed: Exception) =>
+        if (failed == null) span.release() else fail(new DeadLettersFailedException(topic, failed)))
   }
 }
 

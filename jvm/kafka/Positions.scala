@@ -24,7 +24,7 @@ private[tailrace] final class Positions {
     val still = ranges.map { case (_, range) => range.topicPartition }.toSet
     known.filterInPlace { case ((of, topicPartition), _) => of != source || still.contains(topicPartition) }
     ranges.foreach { case (task, range) =>
-      val start = ReaderPosition(source, range.topicPartition, task, range.from, 0, 0, 0, Waiting.Nothing)
+      val start = ReaderPosition(source, range.topicPartition, task, range.from, range.from, 0, 0, 0, Waiting.Nothing)
       known((source, range.topicPartition)) = Known(start, System.nanoTime())
     }
   }
@@ -59,6 +59,7 @@ private[tailrace] final class Positions {
         JField("partition", JInt(topicPartition.partition)),
         JField("task", JInt(position.task)),
         JField("offset", JInt(position.position)),
+        JField("safe", JInt(position.safe)),
         JField("end", end),
         JField("records", JInt(position.records)),
         JField("bytes", JInt(position.bytes)),

@@ -44,13 +44,12 @@ object ProgressResume {
 
   /** Continue where the last run was, in Spark's own format. A checkpoint is never moved backwards. */
   def resume(spark: SparkSession, location: String): Resumed = new CheckpointAdvance(spark, location).resume()
-
-  private val RealTimeCommits = CommitLog.VERSION_2
 }
 
 private final class CheckpointAdvance(spark: SparkSession, location: String) {
-  import ProgressResume._
 
+  /** Real time needs it. */
+  private val commitVersion = CommitLog.VERSION_2
   private val files = CheckpointFileManager.create(new Path(location), spark.sessionState.newHadoopConf())
   private lazy val offsets = new OffsetSeqLog(spark, new Path(location, "offsets").toString)
   private lazy val commits = new CommitLog(spark, new Path(location, "commits").toString)
@@ -111,7 +110,7 @@ private final class CheckpointAdvance(spark: SparkSession, location: String) {
       require(offsets.add(note.batch, OffsetSeq(ends, metadata)), s"batch ${note.batch} is in the checkpoint already")
     }
     val commit = (if (committed < 0) None else commits.get(committed))
-      .getOrElse(commits.createMetadata(commitLogFormatVersion = RealTimeCommits))
+      .getOrElse(commits.createMetadata(commitLogFormatVersion = commitVersion))
     require(commits.add(note.batch, commit), s"batch ${note.batch} is in the checkpoint already")
   }
 

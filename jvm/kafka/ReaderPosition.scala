@@ -8,6 +8,7 @@ import org.apache.kafka.common.TopicPartition
  * @param source the number of the source in the query, which may read one topic twice
  * @param task the number of its task in the stage
  * @param position the offset of the next record
+ * @param safe the results and dead letters of all records before this offset are acknowledged
  * @param records the number of records that it has read in this batch
  * @param lastMs the timestamp of the last of them; 0 if there is none
  */
@@ -16,6 +17,7 @@ private[tailrace] case class ReaderPosition(
     topicPartition: TopicPartition,
     task: Int,
     position: Long,
+    safe: Long,
     records: Long,
     bytes: Long,
     lastMs: Long,

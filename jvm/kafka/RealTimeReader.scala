@@ -43,6 +43,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 
   /** The offset of the next record of each partition; a row has been passed on before it advances. */
   private val nextOffsets: Array[Long] = task.ranges.map(_.from).toArray
+  private val progress = new ReaderProgress(TaskProgress.of(TaskContext.get()), nextOffsets)
 
   /** The consumer's position in each partition, after the fetched records. */
   private val fetchedTo: Array[Long] = nextOffsets.clone()
@@ -114,6 +115,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 
   override def nextWithTimeout(startMs: jl.Long, timeoutMs: jl.Long): RecordStatus = {
     var now = System.nanoTime()
+    progress.asked(now, nextOffsets)
     var deadline = 0L // a record that has been fetched needs none
     if (isShared && !fetched.isEmpty && now - polledNs >= TurnNs && !isDone) now = poll(now, 0L)
     while (!isDone) {
@@ -128,10 +130,15 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
           deadline = now + timeoutMs * 1000000L
         }
         val leftMs = (deadline - now) / 1000000L
-        if (leftMs <= 0) return NoRecord
+        if (leftMs <= 0) return noRecord(now)
         now = poll(now, leftMs)
       }
     }
+    noRecord(now)
+  }
+
+  private def noRecord(nowNs: Long): RecordStatus = {
+    progress.cut(nowNs, nextOffsets)
     NoRecord
   }
 
@@ -158,9 +165,18 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   /** What it has read so far. Other threads ask; a count may be a moment old. */
   def positions: Seq[ReaderPosition] = {
     val waits = Waiting.of(waiting.get(), System.nanoTime(), PythonWaits.waitedNs(taskAttempt))
+    val safe = progress.safe
     partitions.indices.map { each =>
       ReaderPosition(
-        task.source, partitions(each), taskNumber, nextOffsets(each), counts(each), bytes(each), lastMs(each), waits)
+        task.source,
+        partitions(each),
+        taskNumber,
+        nextOffsets(each),
+        safe(each),
+        counts(each),
+        bytes(each),
+        lastMs(each),
+        waits)
     }
   }
 
@@ -174,6 +190,7 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
 
   /** Wait for records, which may be none: positions also advance without any. Return the time when that has ended. */
   private def poll(nowNs: Long, timeoutMs: Long): Long = {
+    progress.cut(nowNs, nextOffsets)
     if (sincePoll > 0) recordNs = averageNs((nowNs - polledNs) / sincePoll)
     isHealthy = false // until the consumer has returned normally
     try {

@@ -79,6 +79,22 @@ private[tailrace] case class EndBatch(run: String, batch: Long)
 /** The question what the readers of a run on an executor have read by now. */
 private[tailrace] case class ReadersAsked(run: String)
 
+/** A question of a task about the run's delivery. The driver's answer may take a while, and the task needs it. */
+private[tailrace] sealed trait DeliveryQuestion extends Serializable {
+  def delivery: String
+}
+
+/** Which outputs of a partition's records, from an offset on, exist already. A retry also asks for those of failed attempts. */
+private[tailrace] case class GuardRequest(
+    delivery: String,
+    source: Int,
+    topicPartition: TopicPartition,
+    from: Long,
+    isRetry: Boolean) extends DeliveryQuestion
+
+/** The task is about to write to a topic. */
+private[tailrace] case class TopicUse(delivery: String, topic: String) extends DeliveryQuestion
+
 /**
  * A message between driver and executors, as bytes: an executor's RPC knows Spark's own classes only, not those of jars that
  * were added to the application, and it ends the executor when it meets one.
@@ -95,8 +111,10 @@ private[tailrace] object RunChannel extends Logging {
   private val ExecutorName = "tailrace-readers"
   private val ReportEveryMs = 500L
   private val ReportTimeout = new RpcTimeout(2.seconds, "spark.tailrace.reports")
+  private val MostAnswers = 8
   private val NotEnded = ReaderStart(isEnded = false, Map.empty, Map.empty)
 
+  private lazy val answers = ThreadUtils.newDaemonCachedThreadPool("tailrace-answers", MostAnswers)
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
 
@@ -143,6 +161,32 @@ private[tailrace] object RunChannel extends Logging {
     if (isDriver) RunControl.find(gone.run).foreach(_.doubt(gone))
     else asExecutor(())(_.driver.send(Wire.encode(gone)))
 
+  /** Return which outputs exist. A task that cannot know it must not go on. */
+  def guardPart(asked: GuardRequest): GuardPart =
+    if (isDriver) partOnDriver(asked) else ask[GuardPart](asked)
+
+  /** Let the driver note a topic, and wait for it. */
+  def topicUsed(use: TopicUse): Unit =
+    if (isDriver) deliveryOf(use).topicUsed(use.topic) else ask[java.lang.Boolean](use)
+
+  private def ask[T](question: DeliveryQuestion): T =
+    Wire.decode[T](executorSide.driver.askSync[Array[Byte]](Wire.encode(question)))
+
+  private def answer(question: DeliveryQuestion): Serializable = question match {
+    case asked: GuardRequest => partOnDriver(asked)
+    case use: TopicUse =>
+      deliveryOf(use).topicUsed(use.topic)
+      java.lang.Boolean.TRUE
+  }
+
+  private def partOnDriver(asked: GuardRequest): GuardPart = {
+    val part = deliveryOf(asked).guardPart(asked.source, asked.topicPartition, asked.isRetry)
+    if (asked.from >= part.end) GuardPart.Empty else part
+  }
+
+  private def deliveryOf(question: DeliveryQuestion): Delivery =
+    Delivery.find(question.delivery).getOrElse(throw new IllegalStateException(s"delivery ${question.delivery} has ended"))
+
   /** Let the readers on an executor end a batch. */
   def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
@@ -187,6 +231,12 @@ private[tailrace] object RunChannel extends Logging {
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
       case (bytes: Array[Byte], executor: RpcEndpointRef) =>
         context.reply(Wire.encode(onDriver(Wire.decode[ReaderOpened](bytes), Some(executor))))
+      case bytes: Array[Byte] =>
+        // Elsewhere: the driver may ask a broker first, and other messages must not wait.
+        answers.execute { () =>
+          try context.reply(Wire.encode(answer(Wire.decode[DeliveryQuestion](bytes))))
+          catch { case NonFatal(failed) => context.sendFailure(new IllegalStateException(failed.toString)) }
+        }
     }
   }
 

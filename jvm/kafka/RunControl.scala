@@ -15,6 +15,7 @@ import org.apache.spark.SparkContext
 import org.apache.spark.rpc.RpcEndpointRef
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, State, StreamExecution, StreamingQueryWrapper, TERMINATED}
 import org.apache.spark.sql.kafka010.KafkaOffsetRange
 import org.apache.spark.sql.streaming.StreamingQuery
@@ -83,10 +84,25 @@ final class RunControl private (execution: StreamExecution) {
 
   /** Where the readers are, as JSON; those on executors report twice a second. */
   def positions: String = {
-    OpenReaders.reports.filter(_.run == run).foreach(note)
+    noteReaders()
     val sources = synchronized(streams.toSeq)
     readers.json(source => sources.lift(source).flatMap(_.latest))
   }
+
+  /**
+   * The offsets before which all results and dead letters of a real-time batch are acknowledged, as far as its readers have
+   * reported any. They stay at the batch's start where the task of a reader does not write the results, or cannot trace them.
+   * Nothing if the query has state, which is saved only at the batch's end.
+   */
+  private[tailrace] def safePositions(batch: Long): Map[(Int, TopicPartition), Long] =
+    if (hasState) Map.empty
+    else {
+      noteReaders()
+      synchronized(batches.get(batch).map(_.safePositions).getOrElse(Map.empty))
+    }
+
+  private def hasState: Boolean =
+    Option(execution.lastExecution).exists(_.executedPlan.exists(_.isInstanceOf[StatefulOperator]))
 
   /** The partitions that the sources have and the open batch does not read; empty if it is about to end anyway. */
   def newPartitions: Array[String] = synchronized {
@@ -154,7 +170,7 @@ final class RunControl private (execution: StreamExecution) {
   }
 
   /** What the run does so that a crash loses and repeats nothing; None for a query that was started without. */
-  private[tailrace] lazy val delivery: Option[Delivery] = Delivery.find(execution.sparkSession)
+  private[tailrace] lazy val delivery: Option[Delivery] = Delivery.of(execution.sparkSession)
 
   /** The id of the query, which its checkpoint keeps. */
   private[tailrace] def query: String = execution.id.toString
@@ -182,7 +198,6 @@ final class RunControl private (execution: StreamExecution) {
     (if (wanted.forall(read.toMap.contains)) Some(read.toMap) else None, safePositions(of))
   }
 
-  private[tailrace] def safePositions(batch: Long): Map[(Int, TopicPartition), Long] = Map.empty // STUB
 
   /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
   def pauseMs(batch: Long): Double = synchronized {
@@ -301,7 +316,7 @@ final class RunControl private (execution: StreamExecution) {
 
   /** How many records the next start reads again: those of batches that are not in the checkpoint, and what a retry lacks. */
   def unsavedRecords: Long = {
-    OpenReaders.reports.filter(_.run == run).foreach(note)
+    noteReaders()
     val saved = latestLogged(1)
     synchronized {
       val lacking = batches.get(lastMerged).filter(_ => open.isEmpty && lastMerged <= saved).map(_.lackedByRetries)
@@ -321,6 +336,9 @@ final class RunControl private (execution: StreamExecution) {
     synchronized(noteRead(report.batch, report.positions))
     readers.note(report.batch, report.positions)
   }
+
+  /** Note where the readers in this process are. */
+  private def noteReaders(): Unit = OpenReaders.reports.filter(_.run == run).foreach(note)
 
   private def noteRead(batch: Long, positions: Seq[ReaderPosition]): Unit =
     batches.get(batch).foreach(its => positions.foreach(its.noteRead))
@@ -345,6 +363,9 @@ object RunControl {
      */
     private val reached = mutable.Map.empty[(Int, TopicPartition), Long]
     private val read = mutable.Map.empty[(Int, TopicPartition), Long]
+
+    /** What one attempt of a task has said stays true when another begins. */
+    private val safe = mutable.Map.empty[(Int, TopicPartition), Long]
 
     /** The partitions whose last attempt has said where it ended. One on a lost executor may have read past its last report. */
     private val known = mutable.Set.empty[(Int, TopicPartition)]
@@ -375,7 +396,10 @@ object RunControl {
       val place = (at.source, at.topicPartition)
       noteRecords(at.source, at.topicPartition, at.records)
       reached(place) = math.max(at.position, reached.getOrElse(place, 0L))
+      safe(place) = math.max(at.safe, safe.getOrElse(place, 0L))
     }
+
+    def safePositions: Map[(Int, TopicPartition), Long] = safe.toMap
 
     def records: Long = read.values.sum
 

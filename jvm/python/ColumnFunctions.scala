@@ -31,6 +31,7 @@ private[sql] abstract class ColumnFunctions(operator: PythonOperator, calls: Fun
     val failures = new FailureHandler
     val results = replies(pending, context, codec, failures).flatMap { reply =>
       complete(pending, reply.size, reply.pythonNs).iterator.zipWithIndex.flatMap { case (row, index) =>
+        pending.begin(row)
         val result = reply.failure(index) match {
           case Some(failure) => Left(failures.handle(Failure.read(failure), row))
           case None => resultOf(reply, index).left.map(failures.handle(_, row))

@@ -4,7 +4,7 @@ import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.tailrace.{DeadLetters, Lineage, Malformed}
+import org.apache.spark.sql.tailrace.{DeadLetters, Lineage, Malformed, OutputIds}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** A Python function failed on a record, and the pipeline's error policy is to fail. */
@@ -21,7 +21,13 @@ private[tailrace] object Failure {
 
 /** The error policy for records on which a Python function fails: write a dead letter, or fail the query. */
 case class FailedRecords(deadLetters: Option[DeadLetters]) {
-  private[tailrace] def handle(failure: Failure, origin: Option[InternalRow], reader: RecordOriginReader): Unit = {
+
+  /** Apply the policy to a failure on a row of this origin; `ids` names the dead letters of the operator. */
+  private[tailrace] def handle(
+      failure: Failure,
+      origin: Option[InternalRow],
+      reader: RecordOriginReader,
+      ids: OutputIds): Unit = {
     val coordinates = for {
       row <- origin
       topic <- reader.text(row, Lineage.Topic)
@@ -40,7 +46,9 @@ case class FailedRecords(deadLetters: Option[DeadLetters]) {
           UTF8String.fromString(topic),
           partition,
           offset,
-          reader.long(row, Lineage.EventTime).getOrElse(0L))
+          reader.long(row, Lineage.EventTime).getOrElse(0L),
+          reader.int(row, Lineage.Source).getOrElse(0),
+          ids)
       case _ =>
         val record = coordinates.map { case (_, topic, partition, offset) => s" on record $topic-$partition@$offset" }
         throw new FunctionFailedException(

@@ -9,6 +9,8 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeProjection}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.kafka010.tailrace.TaskProgress
+import org.apache.spark.sql.tailrace.Lineage
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /** `mapInPandas` and `mapInArrow`: the function returns any number of rows for each input row. */
@@ -29,9 +31,9 @@ private[sql] class MapFunction(
 
   override protected def maxInFlight: Int = 20 * PythonFunctions.MaxBatchRows
 
-  /** The user's columns, without those of the record's origin. */
+  /** The user's columns, without those of the record's origin; the optimizer may have made one of these a constant. */
   override protected val inputs: Seq[Attribute] =
-    operator.input.filterNot(column => origin.exists(_.references.contains(column)))
+    operator.input.filterNot(column => origin.isDefined && Lineage.isHidden(column.name))
 
   private def format = BatchFormat(operator, evalType, inputs, DataTypeUtils.fromAttributes(inputs))
 
@@ -48,6 +50,7 @@ private[sql] class MapFunction(
   override protected def results(pending: PendingRows, context: TaskContext, codec: MessageCodec): Iterator[InternalRow] = {
     val output = UnsafeProjection.create(operator.output, operator.output)
     val failures = new FailureHandler
+    TaskProgress.of(context).block() // the function does not say which rows a result comes from
     replies(pending, context, codec, failures).flatMap { reply =>
       reply.failures.foreach { case (index, failure) =>
         val row = pending.inFlightAt(index).getOrElse(throw new IllegalStateException(failure))

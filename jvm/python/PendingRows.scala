@@ -8,10 +8,11 @@ import scala.collection.mutable
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.kafka010.tailrace.{Flow, Span}
 import org.apache.spark.util.UninterruptibleThread
 
-/** A row that waits for its result from a Python worker. */
-private[tailrace] final class PendingRow(val row: UnsafeRow, val arrivedNs: Long) {
+/** A row that waits for its result from a Python worker. It holds the span of its record until its result is worked on. */
+private[tailrace] final class PendingRow(val row: UnsafeRow, val arrivedNs: Long, val span: Span) {
   var sentNs = 0L
 
   /** How often the row was sent in a batch of its own, after a worker died with it. */
@@ -125,6 +126,17 @@ private[tailrace] final class PendingRows(
   private def requeueInFlight(): Option[PendingRow] = {
     while (!inFlight.isEmpty) retries.addFirst(inFlight.pollLast())
     None
+  }
+
+  private val results = new Flow
+
+  /** Begin with the result of a row that was returned here; the result before it is done. From the task's thread. */
+  def begin(row: PendingRow): Unit = results.begin(row.span)
+
+  /** All results of the rows that were returned here are done. From the task's thread. */
+  def end(): Unit = {
+    results.enter()
+    results.end()
   }
 
   /** Set the callback that sends the next batch, or the end of input, as soon as the worker may get it. */
@@ -269,7 +281,7 @@ private[tailrace] final class PendingRows(
   private def enqueue(row: UnsafeRow): Unit = {
     val isDue = locked {
       while (queued.size >= Capacity || queuedBytes >= MaxBytes) hasSpace.await()
-      queued.add(new PendingRow(row, System.nanoTime()))
+      queued.add(new PendingRow(row, System.nanoTime(), Flow.hold()))
       queuedBytes += row.getSizeInBytes
       isNextDue
     }

@@ -8,8 +8,13 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, UnsafeProjection}
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.tailrace.OutputIds
 
-/** The columns and the configuration of one operator that calls Python functions. */
+/**
+ * The columns and the configuration of one operator that calls Python functions.
+ *
+ * @param depth how many such operators are below it in the plan
+ */
 private[tailrace] case class PythonOperator(
     input: Seq[Attribute],
     output: Seq[Attribute],
@@ -18,6 +23,7 @@ private[tailrace] case class PythonOperator(
     conf: Map[String, String],
     metrics: Map[String, SQLMetric],
     artifacts: Option[String],
+    depth: Int,
     settings: PythonSettings)
 
 /** The settings that all Python functions of a query share; `worker` is the pickled worker code. */
@@ -89,7 +95,14 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
       operator.settings.timeoutMs,
       process => repliesOf(process, pending, context, codec, project, failures),
       () => names.foreach(name => operator.settings.costs.count(name)(_.replaced += 1)),
-      (row, why) => failures.handle(why, row))
+      (row, why) => failAlone(row, why, pending, failures))
+  }
+
+  /** Handle the failure of a row that was returned without a reply. */
+  private def failAlone(row: PendingRow, why: String, pending: PendingRows, failures: FailureHandler): Unit = {
+    pending.begin(row)
+    failures.handle(why, row)
+    pending.end()
   }
 
   private def repliesOf(
@@ -116,7 +129,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
         decoded
       } catch {
         case unreadable: UnreadableReply if !takesIterator =>
-          pending.retryUnreadable().foreach(failures.handle(unreadable.getMessage, _))
+          pending.retryUnreadable().foreach(failAlone(_, unreadable.getMessage, pending, failures))
           Nil
       }
     }
@@ -132,6 +145,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
   protected final class FailureHandler {
     private val project = origin.map(known => UnsafeProjection.create(Seq[Expression](known.struct), operator.input))
     private val reader = RecordOriginReader(origin.map(_.names).getOrElse(Nil))
+    private val ids = new OutputIds(OutputIds.ofPython(operator.depth))
 
     def handle(why: String, row: PendingRow): Unit = handle(Failure(names.mkString(", "), why, ""), row)
 
@@ -139,7 +153,7 @@ private[sql] abstract class PythonFunctions(operator: PythonOperator)
       val failed = names.find(_ == failure.function).orElse(names.headOption)
       failed.foreach(name => operator.settings.costs.count(name)(_.failed += 1))
       val coordinates = project.map(_(pending.row).getStruct(0, reader.names.length))
-      operator.settings.failedRecords.handle(failure, coordinates, reader)
+      operator.settings.failedRecords.handle(failure, coordinates, reader, ids)
     }
   }
 

@@ -87,6 +87,7 @@ object RealTimePython {
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
         metrics,
         JobArtifactSet.getCurrentJobArtifactState.map(_.uuid),
+        pythonOperators(child),
         settings)
       val row = AttributeReference("row", DataTypeUtils.fromAttributes(output), nullable = false)()
       val mapped = MapPartitionsExec(functionsOf(operator), row, objects)
@@ -97,6 +98,10 @@ object RealTimePython {
       }
       SerializeFromObjectExec(columns, mapped) :: Nil
     }
+
+    private def pythonOperators(plan: LogicalPlan): Int = plan.collect {
+      case _: ArrowEvalPython | _: BatchEvalPython | _: MapInPandas | _: MapInArrow => 1
+    }.sum
 
     private def appliesTo(plan: LogicalPlan): Boolean = always || plan.collectLeaves().exists {
       case scan: StreamingDataSourceV2ScanRelation => scan.relation.realTimeModeDuration.isDefined

@@ -41,6 +41,7 @@ private[tailrace] final class WorkerSupervisor(
   context.addTaskCompletionListener[Unit](_ => timeoutCheck.cancel(false))
 
   override def hasNext: Boolean = {
+    pending.end()
     waitingSinceNs = Some(System.nanoTime())
     try awaitReply()
     finally waitingSinceNs = None

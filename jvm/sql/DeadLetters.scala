@@ -12,7 +12,7 @@ import org.apache.kafka.common.header.internals.RecordHeader
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.util.ArrayData
-import org.apache.spark.sql.kafka010.tailrace.SharedProducer
+import org.apache.spark.sql.kafka010.tailrace.{Flow, SharedProducer}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** Dead letters could not be written. The task fails, so that their records are not lost. */
@@ -30,6 +30,12 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
   @transient private lazy val shared: SharedProducer = acquire()
   @transient private var used = false
 
+  /**
+   * Write a dead letter, unless it exists already.
+   *
+   * @param source the number of the source in the pipeline
+   * @param ids names the dead letters of the caller
+   */
   def send(
       malformed: Malformed,
       value: Array[Byte],
@@ -38,7 +44,11 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       sourceTopic: UTF8String,
       partition: Int,
       offset: Long,
-      timestampMicros: Long): Unit = {
+      timestampMicros: Long,
+      source: Int,
+      ids: OutputIds): Unit = {
+    val id = ids.next(source, sourceTopic, partition, offset)
+    if (ids.exists(topic)) return
     val all = KafkaHeaders.of(headers)
     val attempt = DeadLetters.attempt(all)
     DeadLetters.add(
@@ -47,13 +57,15 @@ case class DeadLetters(pipeline: String, topic: String, producer: Map[String, St
       HeaderNames.Partition -> partition.toString,
       HeaderNames.Offset -> offset.toString,
       HeaderNames.EventTime -> Math.floorDiv(timestampMicros, 1000L).toString)
+    if (id != null) all.add(new RecordHeader(HeaderNames.Id, id))
     explain(all, malformed, attempt)
     used = true
+    val span = Flow.hold()
     shared.producer.send(
       new ProducerRecord[Array[Byte], Array[Byte]](topic, null, key, value, all),
       new Callback {
         override def onCompletion(metadata: RecordMetadata, error: Exception): Unit =
-          if (error != null) failed.compareAndSet(null, error)
+          if (error == null) span.release() else failed.compareAndSet(null, error)
       })
   }
 

@@ -7,6 +7,7 @@ object HeaderNames {
   val Partition = "tailrace.partition"
   val Offset = "tailrace.offset"
   val EventTime = "tailrace.event_time"
+  val Id = "tailrace.id"
 
   // on dead letters only
   val Reason = "tailrace.reason"

@@ -1,9 +1,9 @@
 package org.apache.spark.sql.tailrace
 
 import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Coalesce, Expression, IsNull, Literal, NamedExpression, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Coalesce, Expression, IsNotNull, IsNull, Literal, NamedExpression, PythonUDF}
 import org.apache.spark.sql.catalyst.expressions.aggregate.{AggregateExpression, Last}
-import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
+import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
 import org.apache.spark.sql.catalyst.optimizer.InlineCTE
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin
@@ -14,7 +14,7 @@ import org.apache.spark.sql.types._
 /**
  * Carries a record's coordinates through the user's plan.
  *
- * The source's frame has four hidden columns. The user's function gets a Project without them, so it can neither use nor drop
+ * The source's frame has hidden columns. The user's function gets a Project without them, so it can neither use nor drop
  * them. Afterwards the analysed plan is rewritten so that every operator passes them on.
  */
 object Lineage {
@@ -26,6 +26,9 @@ object Lineage {
   val Offset = "__tailrace_offset"
   val EventTime = "__tailrace_event_time"
 
+  /** The number of the source in the pipeline, which may read one topic twice. */
+  val Source = "__tailrace_source"
+
   /** The original record. The column exists only if a Python function may write the record as a dead letter. */
   val Raw = "__tailrace_raw"
 
@@ -33,7 +36,13 @@ object Lineage {
     Seq(StructField("value", BinaryType), StructField("key", BinaryType), StructField("headers", HeadersType)))
 
   private val Types: Seq[(String, DataType)] =
-    Seq(Topic -> StringType, Partition -> IntegerType, Offset -> LongType, EventTime -> TimestampType, Raw -> RawType)
+    Seq(
+      Topic -> StringType,
+      Partition -> IntegerType,
+      Offset -> LongType,
+      EventTime -> TimestampType,
+      Source -> IntegerType,
+      Raw -> RawType)
   private val Names: Set[String] = Types.map(_._1).toSet
 
   /**
@@ -49,35 +58,72 @@ object Lineage {
   }
 
   /** Whether a column is hidden from the user. */
-  private[tailrace] def isHidden(name: String): Boolean = Names(name)
+  private[sql] def isHidden(name: String): Boolean = Names(name)
 
   /**
    * Add a column of Kafka headers: the user's own headers, then those of the hidden columns.
    *
-   * The hidden columns stay. [[SizeCheck]] comes last and drops them.
+   * The hidden columns stay. [[SizeCheck]] comes last and drops them. If the outputs of each record can be counted, they get
+   * names, and those that exist already are dropped.
+   *
+   * @param topic the sink's topic; null if each row names its own
    */
-  def withHeaders(frame: DataFrame, into: String, own: String): DataFrame = {
+  def withHeaders(frame: DataFrame, into: String, own: String, topic: String): DataFrame = {
     val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    val byName = hidden(plan).map(attribute => attribute.name -> attribute).toMap
-    def column(name: String, dataType: DataType) = byName.getOrElse(name, Literal(null, dataType))
-    val eventTime = column(EventTime, TimestampType)
     val ownHeaders =
       if (own == null) Literal(null, HeadersType) else plan.output.find(_.name == own).getOrElse(Literal(null, HeadersType))
-    val headers = StaticInvoke(
-      classOf[LineageHeaders],
-      HeadersType,
-      "of",
-      Seq(
-        ownHeaders,
-        column(Topic, StringType),
-        // For a null in a numeric argument, Spark would return null without a call.
-        Coalesce(Seq(column(Partition, IntegerType), Literal(0))),
-        Coalesce(Seq(column(Offset, LongType), Literal(0L))),
-        IsNull(eventTime),
-        Coalesce(Seq(eventTime, Literal(0L, TimestampType)))),
-      propagateNull = false)
-    val all = plan.output.filterNot(_.name == own) :+ Alias(headers, into)()
-    Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], Project(all, plan))
+    val isNamed = namesOutputs(plan)
+    val headers = if (isNamed) named(plan, ownHeaders, topic) else unnamed(plan, ownHeaders)
+    val all = Project(plan.output.filterNot(_.name == own) :+ Alias(headers, into)(), plan)
+    Dataset.ofRows(
+      frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession],
+      if (isNamed) Filter(IsNotNull(all.output.last), all) else all)
+  }
+
+  private def unnamed(plan: LogicalPlan, own: Expression): Expression = StaticInvoke(
+    classOf[LineageHeaders],
+    HeadersType,
+    "of",
+    (own +: originArguments(plan)) :+ Literal(null, BinaryType),
+    propagateNull = false)
+
+  /** Nondeterministic, so that the optimizer neither moves nor repeats it: it counts. */
+  private def named(plan: LogicalPlan, own: Expression, topic: String): Expression = Invoke(
+    Literal.create(OutputHeaders(topic), ObjectType(classOf[OutputHeaders])),
+    "of",
+    HeadersType,
+    (own +: originArguments(plan)) ++ Seq(orZero(plan, Source, IntegerType), column(plan, "topic", StringType)),
+    propagateNull = false,
+    returnNullable = true,
+    isDeterministic = false)
+
+  /** The arguments about a record's origin, which [[LineageHeaders]] and [[OutputHeaders]] both take. */
+  private def originArguments(plan: LogicalPlan): Seq[Expression] = Seq(
+    column(plan, Topic, StringType),
+    orZero(plan, Partition, IntegerType),
+    orZero(plan, Offset, LongType),
+    IsNull(column(plan, EventTime, TimestampType)),
+    orZero(plan, EventTime, TimestampType))
+
+  private def column(plan: LogicalPlan, name: String, dataType: DataType): Expression =
+    plan.output.find(_.name == name).getOrElse(Literal(null, dataType))
+
+  /** For a null in a numeric argument, Spark would return null without a call. */
+  private def orZero(plan: LogicalPlan, name: String, dataType: DataType): Expression =
+    Coalesce(Seq(column(plan, name, dataType), Literal.default(dataType)))
+
+  /**
+   * Whether the outputs of each record come one after the other from the task that has read it, with its coordinates.
+   *
+   * A shuffle sends them to several tasks.
+   */
+  private def namesOutputs(plan: LogicalPlan): Boolean =
+    Seq(Topic, Partition, Offset, Source).forall(name => plan.output.exists(_.name == name)) && !plan.exists(shuffles)
+
+  private def shuffles(node: LogicalPlan): Boolean = node match {
+    case _: RepartitionOperation | _: RebalancePartitions | _: Deduplicate | _: DeduplicateWithinWatermark | _: Sort => true
+    case join: Join => join.left.isStreaming && join.right.isStreaming
+    case _ => false
   }
 
   /** The hidden columns of a plan's output. A join of two streams has each name twice: the first counts. */

@@ -16,17 +16,24 @@ object LineageHeaders {
   private val Partition = UTF8String.fromString(HeaderNames.Partition)
   private val Offset = UTF8String.fromString(HeaderNames.Offset)
   private val EventTime = UTF8String.fromString(HeaderNames.EventTime)
+  private val Id = UTF8String.fromString(HeaderNames.Id)
 
-  /** All values are text: the topic, the partition, the offset, and the event time in milliseconds since 1970. */
+  /**
+   * All values are text: the topic, the partition, the offset, and the event time in milliseconds since 1970.
+   *
+   * @param id the name of the output; null if it has none
+   */
   def of(
       own: ArrayData,
       topic: UTF8String,
       partition: Int,
       offset: Long,
       withoutEventTime: Boolean,
-      eventTimeMicros: Long): ArrayData = {
+      eventTimeMicros: Long,
+      id: Array[Byte]): ArrayData = {
     val before = if (own == null) 0 else own.numElements()
-    val headers = new Array[Any](before + (if (topic == null) 0 else 3) + (if (withoutEventTime) 0 else 1))
+    val added = (if (topic == null) 0 else 3) + (if (withoutEventTime) 0 else 1) + (if (id == null) 0 else 1)
+    val headers = new Array[Any](before + added)
     var next = 0
     while (next < before) {
       headers(next) = own.getStruct(next, 2)
@@ -38,7 +45,11 @@ object LineageHeaders {
       headers(next + 2) = header(Offset, decimal(offset))
       next += 3
     }
-    if (!withoutEventTime) headers(next) = header(EventTime, decimal(Math.floorDiv(eventTimeMicros, 1000L)))
+    if (!withoutEventTime) {
+      headers(next) = header(EventTime, decimal(Math.floorDiv(eventTimeMicros, 1000L)))
+      next += 1
+    }
+    if (id != null) headers(next) = header(Id, id)
     new GenericArrayData(headers)
   }
 

@@ -22,6 +22,8 @@ case class Malformed(reason: String, error: String)
  * Parses a record's bytes into columns, or applies the policy for malformed records.
  *
  * Each task has its own copy, and one thread calls it.
+ *
+ * @param source the number of the source in the pipeline
  */
 case class RecordCheck(
     format: String,
@@ -30,6 +32,7 @@ case class RecordCheck(
     timeZone: String,
     failing: Boolean,
     deadLetters: Option[DeadLetters],
+    source: Int,
     counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
 
   /** The schema of a good record: columns are nullable as the user declares them, nested fields always. */
@@ -43,6 +46,8 @@ case class RecordCheck(
   @transient private lazy val json =
     JsonToStructsEvaluator(
       jsonOptions + ("mode" -> "FAILFAST"), schema.asNullable, "", Some(timeZone), variantAllowDuplicateKeys = false)
+
+  @transient private lazy val ids = new OutputIds(OutputIds.Malformed)
 
   /** Whether to check what follows the object. Not if comments are allowed, because they may contain braces. */
   private val checksEnd = !jsonOptions.exists { case (name, _) => name.equalsIgnoreCase("allowComments") }
@@ -66,7 +71,7 @@ case class RecordCheck(
           throw new RecordMalformedException(
             s"record $topic-$partition@$offset is malformed: ${malformed.reason}: ${malformed.error}")
         }
-        deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros))
+        deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros, source, ids))
         counts.refuse(malformed.reason)
         null
     }

@@ -67,7 +67,8 @@ object Records {
       policy: String,
       pipeline: String,
       deadLetterTopic: String,
-      producer: ju.Map[String, String]): RecordCheck = {
+      producer: ju.Map[String, String],
+      source: Int): RecordCheck = {
     val counts = new RecordCounts
     counts.register(session.sparkContext, Some(s"tailrace records of $pipeline"), countFailedValues = true)
     val killed = new KilledTaskCounts(session.sparkContext, counts)
@@ -81,6 +82,7 @@ object Records {
       session.sessionState.conf.sessionLocalTimeZone,
       failing = policy == "fail",
       deadLetters,
+      source,
       counts)(killed)
   }
 }

@@ -17,6 +17,12 @@ from pyspark.sql import functions as F
 from stops import Query, collect
 from test_exact_stop import KEYS, counted, plain, require_exact_stops, times  # noqa: F401 - a fixture
 from test_lost_records import recreate
+from test_output_guard import (  # noqa: F401 - a test and its fixtures
+    case,
+    full,
+    guards,
+    test_a_guard_drops_what_exists_and_nothing_else,
+)
 
 from tailrace.engine import capacity, has_tasks_at_work
 from tailrace.errors import ExecutorLost

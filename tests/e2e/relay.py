@@ -12,7 +12,7 @@ from own_broker import own_broker
 
 from tailrace.kafka.ports import LOOPBACK, free_ports
 
-_FETCH, _API_VERSIONS = 1, 18
+_PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _BEFORE_IDS = {0: 12, 1: 12, 3: 9}
 """The last versions of the requests Produce, Fetch and Metadata that have no topic ids."""
 _DESCRIBE_TOPICS = 75
@@ -26,6 +26,7 @@ class Relay:
         port: Where clients connect.
         has_ids: Whether the broker says that it knows versions of requests with topic ids.
         sends_records: Replies to requests for records wait for it; all others do not.
+        acknowledges: Replies to requests with records wait for it.
     """
 
     def __init__(self, broker_port: int) -> None:
@@ -35,6 +36,8 @@ class Relay:
         self.has_ids = True
         self.sends_records = threading.Event()
         self.sends_records.set()
+        self.acknowledges = threading.Event()
+        self.acknowledges.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -66,6 +69,8 @@ class Relay:
                 kind = asked.pop(*struct.unpack_from(">i", reply), -1)
                 if kind == _FETCH:
                     self.sends_records.wait()
+                if kind == _PRODUCE:
+                    self.acknowledges.wait()
                 _send(client, _without_ids(reply) if kind == _API_VERSIONS and not self.has_ids else reply)
             client.shutdown(socket.SHUT_RDWR)
 

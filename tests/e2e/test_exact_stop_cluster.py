@@ -36,4 +36,4 @@ def test_stops_of_queries_on_executors(cluster: Cluster, capsys: pytest.CaptureF
     with capsys.disabled():
         print("\n".join(line for line in done.stdout.splitlines() if line.startswith("|")))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "13 passed" in done.stdout
+    assert "15 passed" in done.stdout

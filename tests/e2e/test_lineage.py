@@ -1,5 +1,6 @@
 """Every output record says where it came from, whatever the user's function does with the columns."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from tailrace.testing.bench import shared_bench
 pytestmark = pytest.mark.usefixtures("spark")
 
 SCHEMA = "id long, card string, tags array<string>, at timestamp"
-NAMES = {"tailrace.topic", "tailrace.partition", "tailrace.offset", "tailrace.event_time"}
+NAMES = {"tailrace.topic", "tailrace.partition", "tailrace.offset", "tailrace.event_time", "tailrace.id"}
 
 
 def fresh(name: str) -> str:
@@ -66,12 +67,27 @@ def test_the_headers_are_these_bytes(mode: str) -> None:
     here = pipeline(lambda df: df.select("id"))
     output = run(here, [Record({"id": 1, "at": at("00:00:01.250")}, partition=1)], mode)
     topic = here.sources[0].topic_names[0]
-    assert output.records[0].headers == (
+    headers = output.records[0].headers
+    assert headers[:4] == (
         ("tailrace.topic", topic.encode()),
         ("tailrace.partition", b"1"),
         ("tailrace.offset", b"0"),
         ("tailrace.event_time", b"1767225601250"),
     )
+    ((name, value),) = headers[4:]
+    assert name == "tailrace.id"
+    assert re.fullmatch(rb"[0-9a-f-]{36}:0:o:0", value or b""), value
+
+
+def test_results_have_no_name_where_their_number_in_a_record_is_not_known(every_mode: str) -> None:
+    """A batch has no id that stays, and a shuffle sends the results of a record to several tasks."""
+    shuffled = pipeline(lambda df: df.select("id", F.explode("tags").alias("tag")).repartition(2, "tag"))
+    output = run(shuffled, payments(4), every_mode)
+    assert len(output.records) == 8
+    require_origins(shuffled, output)
+    plain = run(pipeline(lambda df: df.select("id")), payments(4), "batch")
+    for record in (*output.records, *plain.records):
+        assert record.header("tailrace.id") is None
 
 
 def test_the_function_sees_none_of_the_hidden_columns(spark: Any) -> None:
@@ -159,6 +175,8 @@ def test_a_union_of_two_topics_keeps_each_origin(every_mode: str) -> None:
     output = run(here, rows, every_mode)
     assert len(output.records) == 40
     for record in output.records:
+        source = (record.header("tailrace.id") or b"").split(b":")[1:2]
+        assert source == ([] if every_mode == "batch" else [b"0" if record.row["side"] == "a" else b"1"])
         side = left if record.row["side"] == "a" else right
         # Left and right alternate, and so do the partitions: each side lies in one of them.
         assert record.lineage.topic == side

@@ -10,6 +10,8 @@ from typing import Any, Self
 import pytest
 from confluent_kafka.admin import AdminClient
 from conftest import consumers_of_tasks, of_sparks_env, suspended, wait_until
+from guards import Guards
+from py4j.protocol import Py4JJavaError
 from secured_broker import PASSWORD, PLAIN_USER, SecuredKafka, secured_kafka
 
 import tailrace as tr
@@ -450,6 +452,19 @@ def test_dead_letters_are_read_and_replayed_with_the_login_of_the_sink(kafka: Se
     ToSource(queue.config).replay([letter], lambda _: None)
     (sent,) = read_records(kafka.config, case.source)
     assert (sent.value, sent.headers) == (b"x", letter.record.headers)
+
+
+def test_outputs_that_this_user_may_write_and_not_read_are_unknown(spark: Any, kafka: SecuredKafka) -> None:
+    case = Case(kafka, (("WRITE", "sink"),))
+    kafka.send(case.sink, [b"a"])
+    login = {name.removeprefix("kafka."): value for name, value in case.options().items()}
+    guards = Guards(spark, {**login, "bootstrap.servers": kafka.secured_servers})
+    with pytest.raises(Py4JJavaError) as failed:
+        guards.read("q", {case.sink: {0: 0}})
+    refused = failed.value.java_exception
+    assert (refused.topic(), refused.why()) == (case.sink, "this user has no right to read it")
+    kafka.grant(case.user, "READ", case.sink)
+    assert guards.read("q", {case.sink: {0: 0}}).size() == 0
 
 
 def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredKafka) -> None:

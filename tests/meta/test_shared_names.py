@@ -14,7 +14,7 @@ from .source import ROOT, name_of, source_files, tree_of
 _SCALA = ROOT / "jvm"
 _VALUE = re.compile(r'^  val (\w+) = "([^"]*)"$', re.MULTILINE)
 _SHARED = re.compile(rf'"(?:{re.escape(HEADER_PREFIX)}[a-z_]+|{RESERVED_PREFIX}\w*)"')
-_COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "EVENT_TIME", "RAW")
+_COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "EVENT_TIME", "SOURCE", "RAW")
 
 
 def values_in(file: str) -> dict[str, str]:

@@ -49,6 +49,7 @@ class ReaderPosition:
         partition: The number of the partition.
         task: The number of its task in the stage.
         offset: The offset of the next record that it reads.
+        safe: The results and dead letters of all records before this offset are acknowledged.
         end: The end of the partition a moment ago, as far as the source may read; None if it is not known.
         records: The number of records that it has read in this batch.
         bytes: Their size.
@@ -65,6 +66,7 @@ class ReaderPosition:
     partition: int
     task: int
     offset: int
+    safe: int
     end: int | None
     records: int
     bytes: int

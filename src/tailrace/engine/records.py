@@ -74,6 +74,7 @@ class RecordCheck:
         pipeline: The pipeline's name, for dead letters.
         dead_letter_topic: Their topic.
         producer: The configuration of the Kafka producer that writes them.
+        source: The number of the source in the pipeline.
     """
 
     format: str
@@ -83,6 +84,7 @@ class RecordCheck:
     pipeline: str
     dead_letter_topic: str | None
     producer: Mapping[str, str] = field(repr=False)
+    source: int
 
 
 def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordCounts]:
@@ -98,6 +100,7 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
         check.pipeline,
         check.dead_letter_topic,
         dict(check.producer),
+        check.source,
     )
     return DataFrame(records.read(raw._jdf, checker), spark), RecordCounts(checker)
 
@@ -112,9 +115,16 @@ def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:
     return DataFrame(tailrace_of(frame.sparkSession).Lineage.carry(frame._jdf, python), frame.sparkSession)
 
 
-def with_lineage_headers(frame: DataFrame, into: str, own: str | None) -> DataFrame:
-    """Return the frame with lineage headers added to the user's headers in ``own``; hidden columns stay."""
-    result = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own)
+def with_lineage_headers(frame: DataFrame, into: str, own: str | None, topic: str | None) -> DataFrame:
+    """Return the frame with lineage headers added to the user's headers in ``own``; hidden columns stay.
+
+    Args:
+        frame: The rows.
+        into: The column for all headers.
+        own: The column with the user's headers; None if there are none.
+        topic: The sink's topic; None if each row names its own.
+    """
+    result = tailrace_of(frame.sparkSession).Lineage.withHeaders(frame._jdf, into, own, topic)
     return DataFrame(result, frame.sparkSession)
 
 

@@ -12,6 +12,7 @@ class Header(StrEnum):
     PARTITION = HEADER_PREFIX + "partition"
     OFFSET = HEADER_PREFIX + "offset"
     EVENT_TIME = HEADER_PREFIX + "event_time"
+    ID = HEADER_PREFIX + "id"
     REASON = HEADER_PREFIX + "reason"
     ERROR = HEADER_PREFIX + "error"
     PIPELINE = HEADER_PREFIX + "pipeline"
@@ -19,8 +20,8 @@ class Header(StrEnum):
     ATTEMPT = HEADER_PREFIX + "attempt"
 
 
-TOPIC, PARTITION, OFFSET, EVENT_TIME, RAW = (
-    RESERVED_PREFIX + name for name in ("topic", "partition", "offset", "event_time", "raw")
+TOPIC, PARTITION, OFFSET, EVENT_TIME, SOURCE, RAW = (
+    RESERVED_PREFIX + name for name in ("topic", "partition", "offset", "event_time", "source", "raw")
 )
 """The hidden columns, which the engine carries to the output; ``jvm/sql/Lineage.scala`` has the same."""
 OWN_HEADERS = RESERVED_PREFIX + "headers"

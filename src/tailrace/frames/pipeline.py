@@ -48,10 +48,7 @@ def pipeline_frame(
     """
     if raw is None:
         raw = [kafka_frame(pipeline, source, spark, bootstrap_servers) for source in pipeline.sources]
-    sources = [
-        source_frame(pipeline, source, records, bootstrap_servers)
-        for source, records in zip(pipeline.sources, raw, strict=True)
-    ]
+    sources = [source_frame(pipeline, number, records, bootstrap_servers) for number, records in enumerate(raw)]
     _let_workers_import(spark, pipeline)
     with user_code(f"the function of pipeline {pipeline.name!r}"):
         result = pipeline.transform(*(frame for frame, _ in sources))

@@ -56,7 +56,8 @@ def sink_frame(pipeline: Pipeline, result: DataFrame, limits: SizeLimits | None)
     if sink.event_time is not None:
         result = result.withColumn(EVENT_TIME, F.col(quoted(sink.event_time)).cast("timestamp"))
         hidden = [*(name for name in hidden if name != EVENT_TIME), EVENT_TIME]
-    return _with_limits(with_lineage_headers(result.select(*columns, *hidden), "headers", OWN_HEADERS), limits)
+    headed = with_lineage_headers(result.select(*columns, *hidden), "headers", OWN_HEADERS, sink.topic)
+    return _with_limits(headed, limits)
 
 
 def _with_limits(frame: DataFrame, limits: SizeLimits | None) -> DataFrame:

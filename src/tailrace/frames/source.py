@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from tailrace.engine import RECORD, DeadLetterTopic, RecordCheck, RecordCounts, read_records
 from tailrace.errors import SchemaInvalid, SchemaMismatch
-from tailrace.frames.names import EVENT_TIME, OFFSET, PARTITION, RAW, TOPIC, quoted
+from tailrace.frames.names import EVENT_TIME, OFFSET, PARTITION, RAW, SOURCE, TOPIC, quoted
 from tailrace.kafka.client import java_client_options
 from tailrace.kafka.topics import ClientConfig, newest_records
 from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
@@ -157,7 +157,7 @@ def kafka_frame(
 
 
 def source_frame(
-    pipeline: Pipeline, source: KafkaSource, raw: DataFrame, bootstrap_servers: str
+    pipeline: Pipeline, number: int, raw: DataFrame, bootstrap_servers: str
 ) -> tuple[DataFrame, RecordCounts]:
     """Return the DataFrame for the user's function and the counts of its records.
 
@@ -165,20 +165,22 @@ def source_frame(
 
     Args:
         pipeline: The pipeline, which defines what happens to a malformed record.
-        source: One of its sources.
+        number: The number of one of its sources.
         raw: The source's records, with the columns of Spark's Kafka source.
         bootstrap_servers: The brokers.
     """
+    source = pipeline.sources[number]
     schema = record_schema(source)
-    checked, counts = read_records(raw, _record_check(pipeline, source, schema, bootstrap_servers))
+    checked, counts = read_records(raw, _record_check(pipeline, number, schema, bootstrap_servers))
     metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
-    hidden = _hidden_columns(pipeline, source) if pipeline.lineage else []
+    hidden = _hidden_columns(pipeline, number) if pipeline.lineage else []
     whole = checked.select(RECORD, *metadata, *hidden)
     shown = [F.col(quoted(RECORD) + "." + quoted(name)) for name in schema.fieldNames()]
     return whole.select(*shown, *([quoted(source.metadata)] if source.metadata is not None else [])), counts
 
 
-def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
+def _hidden_columns(pipeline: Pipeline, number: int) -> list[Column]:
+    source = pipeline.sources[number]
     event_time = F.col("timestamp")
     if source.event_time is not None:
         event_time = F.coalesce(F.col(quoted(RECORD) + "." + quoted(source.event_time)), event_time)
@@ -187,6 +189,7 @@ def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
         F.col("partition").alias(PARTITION),
         F.col("offset").alias(OFFSET),
         event_time.alias(EVENT_TIME),
+        F.lit(number).alias(SOURCE),
         *([F.struct("value", "key", "headers").alias(RAW)] if pipeline.python_errors == "dead-letter" else []),
     ]
 
@@ -211,7 +214,8 @@ def dead_letter_topic(pipeline: Pipeline, bootstrap_servers: str) -> DeadLetterT
     return DeadLetterTopic(pipeline.name, pipeline.dead_letter_topic, dead_letter_producer(pipeline, bootstrap_servers))
 
 
-def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, bootstrap_servers: str) -> RecordCheck:
+def _record_check(pipeline: Pipeline, number: int, schema: StructType, bootstrap_servers: str) -> RecordCheck:
+    source = pipeline.sources[number]
     return RecordCheck(
         source.format,
         schema.json(),
@@ -220,6 +224,7 @@ def _record_check(pipeline: Pipeline, source: KafkaSource, schema: StructType, b
         pipeline.name,
         pipeline.dead_letter_topic,
         dead_letter_producer(pipeline, bootstrap_servers),
+        number,
     )
 
 

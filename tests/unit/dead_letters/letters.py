@@ -22,6 +22,7 @@ def record(place: int = 12, *, place_partition: int = 0, before: Any = (), **cha
         "partition": 1,
         "offset": 57,
         "event_time": TIME_MS - 5000,
+        "id": "7f1c2f4e:0:r:0",
         "reason": "not_json",
         "error": "Unexpected end-of-input",
         "pipeline": "shop",

@@ -181,7 +181,7 @@ def at(name: str, offset: int = 0, **more: Any) -> ReaderPosition:
     """A reader of the partition with this name; it waits for records, and there are none."""
     topic, _, partition = name.rpartition("-")
     facts: dict[str, Any] = {
-        "source": 0, "task": 0, "end": offset, "records": 0, "bytes": 0, "last_record_ms": 0, "is_read": True,
-        "waits_for": "records", "waited_ms": 0, "unanswered_ms": 100,
+        "source": 0, "task": 0, "safe": offset, "end": offset, "records": 0, "bytes": 0, "last_record_ms": 0,
+        "is_read": True, "waits_for": "records", "waited_ms": 0, "unanswered_ms": 100,
     }  # fmt: skip
     return ReaderPosition(topic=topic, partition=int(partition), offset=offset, **(facts | more))
