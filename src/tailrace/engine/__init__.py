@@ -4,6 +4,7 @@ Only this package, ``spark_jvm.py`` and ``spark_session.py`` call the JVM. They 
 objects, never py4j objects.
 """
 
+from tailrace.engine.function_plans import function_plan
 from tailrace.engine.functions import (
     DeadLetterTopic,
     FunctionCost,
@@ -93,6 +94,7 @@ __all__ = [
     "explicit_settings",
     "failure_text",
     "frame_on",
+    "function_plan",
     "has_jvm_ended",
     "has_kafka_connector",
     "has_running_tasks",

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.pipeline import KafkaSource, Pipeline
@@ -46,18 +47,16 @@ def fingerprint(pipeline: Pipeline, plan: FunctionPlan, spark: str, settings: Ma
         pipeline: The pipeline.
         plan: The plan of its function.
         spark: The version of Spark.
-        settings: Spark's settings.
+        settings: The settings that :func:`fingerprint_settings` returns.
     """
-    if plan.unstable:
-        return Fingerprint(None, f"{plan.unstable} cannot be compared with that of another run")
     try:
-        functions = [_function_text(each) for each in plan.functions]
+        functions = _functions_text(plan)
     except Unstable as unstable:
-        return Fingerprint(None, f"{unstable} cannot be compared with that of another run")
+        return Fingerprint(None, f"{unstable} cannot be compared with that of an earlier run")
     parts = {
         "format": _FORMAT,
         "python": [platform.python_implementation(), list(sys.version_info[:3])],
-        "spark": [spark, *(settings.get(key, "") for key in _SETTINGS)],
+        "spark": [spark, dict(settings)],
         "sources": [_source(each) for each in pipeline.sources],
         "policies": [pipeline.malformed, pipeline.python_errors, pipeline.dead_letter_topic],
         "sink": _sink(pipeline),
@@ -65,6 +64,17 @@ def fingerprint(pipeline: Pipeline, plan: FunctionPlan, spark: str, settings: Ma
         "functions": functions,
     }
     return Fingerprint(sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest())
+
+
+def fingerprint_settings(spark: SparkSession) -> dict[str, str]:
+    """Return Spark's settings that are part of a fingerprint."""
+    return {key: spark.conf.get(key) or "" for key in _SETTINGS}
+
+
+def _functions_text(plan: FunctionPlan) -> list[str]:
+    if plan.unstable:
+        raise Unstable(plan.unstable)
+    return [_function_text(each) for each in plan.functions]
 
 
 def _function_text(function: PickledFunction) -> str:

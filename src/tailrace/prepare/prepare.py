@@ -32,6 +32,7 @@ from tailrace.errors import (
     TlsFailed,
 )
 from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.slots import Capacity, cores_for
 from tailrace.preflight.checks import (
     broker_unreachable,
@@ -92,6 +93,11 @@ class Prepared:
     checkpoint: Checkpoint
     built: BuiltQuery | None
     lease: ExitStack
+
+    @property
+    def delivery(self) -> DeliveryPlan:
+        """What the query can guarantee about its outputs after a crash."""
+        return self.query.delivery or DeliveryPlan(keeps_progress=False, effectively_once=False)
 
     def require_ok(self) -> None:
         """Refuse a query that would not run, or would leave records unread.
@@ -173,6 +179,8 @@ def prepare(target: Target, options: RunOptions, *, dry_run: bool, announce: Ann
             saved = read_checkpoint(checkpoint)
         planning = _Planning(target, findings, checkpoint, saved, dry_run=dry_run)
         prepared = planning.plan(spark, options, restartable=restartable)
+        if announce is not None and prepared.delivery.surprises and not dry_run:
+            announce(f"Delivery is {prepared.delivery.in_words}.")
         return replace(prepared, lease=lease.pop_all())
 
 
