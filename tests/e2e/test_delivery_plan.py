@@ -63,18 +63,19 @@ def with_harmless_values(events: Any) -> Any:
 
 def with_table(events: Any) -> Any:
     table = events.sparkSession.createDataFrame([("a", 1), ("b", 2)], "key string, weight int")
-    return (
-        events.join(F.broadcast(table), "key", "left").withWatermark("__time", "1 minute")
-        if False
-        else events.join(F.broadcast(table), "key", "left")
-    )
+    return events.join(F.broadcast(table), "key", "left")
+
+
+def with_unique_keys(events: Any) -> Any:
+    table = events.sparkSession.range(10).selectExpr("cast(id as string) as key", "id as n").repartition(2)
+    return events.join(F.broadcast(table.dropDuplicates(["key"])), "key")
 
 
 def united(events: Any) -> Any:
     return events.select("id", F.expr("transform(tags, tag -> upper(tag))").alias("tags"))
 
 
-@pytest.mark.parametrize("transform", [plain, by_python, with_harmless_values, with_table, united])
+@pytest.mark.parametrize("transform", [plain, by_python, with_harmless_values, with_table, with_unique_keys, united])
 def test_stateless_pipelines_are_effectively_once_with_one_fingerprint_in_both_modes(
     spark: Any, kafka: Kafka, topics: tuple[str, str], transform: Any
 ) -> None:
