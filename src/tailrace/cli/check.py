@@ -75,6 +75,8 @@ def print_report(report: "CheckReport") -> None:
     _print_python(report.python)
     if report.checkpoint:
         say(f"progress {report.checkpoint}")
+    if report.delivery is not None:
+        say(f"delivery {report.delivery.in_words}")
     for reason in report.why_microbatch:
         say(f"not in real time: {reason.title} [{reason.code}]")
     for finding in report.findings:

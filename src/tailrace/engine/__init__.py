@@ -5,6 +5,7 @@ objects, never py4j objects.
 """
 
 from tailrace.engine.deliveries import Delivery, Resumed, resume
+from tailrace.engine.function_plans import function_plan
 from tailrace.engine.functions import (
     DeadLetterTopic,
     FunctionCost,
@@ -96,6 +97,7 @@ __all__ = [
     "explicit_settings",
     "failure_text",
     "frame_on",
+    "function_plan",
     "has_jvm_ended",
     "has_kafka_connector",
     "has_running_tasks",

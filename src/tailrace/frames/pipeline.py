@@ -25,6 +25,10 @@ class PipelineFrame:
     counts: tuple[RecordCounts, ...]
     lost: str
     """What the outputs do not say about a record's origin, as a sentence; empty if nothing is lost."""
+    given: tuple[DataFrame, ...]
+    """The rows of each source, which its function was given."""
+    returned: DataFrame
+    """The rows that its function returned."""
 
 
 def pipeline_frame(
@@ -66,10 +70,14 @@ def pipeline_frame(
         )
     for source, (_, counted) in zip(pipeline.sources, sources, strict=True):
         _require_one_use(pipeline, source, counted.uses(result))
-    if pipeline.lineage:
-        result = carry_lineage(result, python=carries_python)
-    counts = tuple(counted for _, counted in sources)
-    return PipelineFrame(sink_frame(pipeline, result, limits), counts, _lost(pipeline, result))
+    carried = carry_lineage(result, python=carries_python) if pipeline.lineage else result
+    return PipelineFrame(
+        sink_frame(pipeline, carried, limits),
+        tuple(counted for _, counted in sources),
+        _lost(pipeline, carried),
+        tuple(frame for frame, _ in sources),
+        result,
+    )
 
 
 def _let_workers_import(spark: SparkSession, pipeline: Pipeline) -> None:

@@ -74,7 +74,7 @@ def count_slots(plan: Operator, source_tasks: int) -> Slots:
         plan: Its physical plan.
         source_tasks: The number of tasks that read its sources.
     """
-    shuffles = [(node.partitions, node.fixed) for node in plan.walk() if node.partitions and _reads_a_stream(node)]
+    shuffles = [(node.partitions, node.fixed) for node in plan.walk() if node.partitions and reads_a_stream(node)]
     fixed = [partitions for partitions, is_fixed in shuffles if is_fixed]
     stages = (source_tasks, *(partitions for partitions, _ in reversed(shuffles)))
     return Slots(stages, sum(fixed), len(fixed))
@@ -95,6 +95,6 @@ def fitting_tasks(slots: Slots, free: int, sources: int, *, shuffles_follow: boo
     return (free - kept) // ((1 + following) * max(1, sources))
 
 
-def _reads_a_stream(node: Operator) -> bool:
+def reads_a_stream(node: Operator) -> bool:
     """Return whether a node gets rows of a stream; Spark shuffles a static table in its own job."""
     return any(below.name.startswith(_STREAM_LEAVES) for below in node.walk())

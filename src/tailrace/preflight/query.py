@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tailrace.conditions.condition import Condition, or_microbatch
 from tailrace.conditions.operators import PYTHON_NODES
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.loss import Loss
 from tailrace.plan.operator import Call, Operator
 from tailrace.plan.refusal import Refusal
@@ -77,6 +78,8 @@ class Query:
         bounded: Whether it ends when it has read what is in the topics at its start.
         uncontrolled: Why its batches cannot end on request; empty if they can.
         losses: The records that it has not read and that are gone.
+        delivery: What it can guarantee about its outputs after a crash; None if that is not known.
+        wants_effectively_once: Whether the options ask for effectively-once delivery.
     """
 
     name: str
@@ -102,6 +105,8 @@ class Query:
     bounded: bool = False
     uncontrolled: str = ""
     losses: tuple[Loss, ...] = ()
+    delivery: DeliveryPlan | None = None
+    wants_effectively_once: bool = False
 
     @property
     def realtime(self) -> bool:

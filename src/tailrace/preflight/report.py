@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, Severity
 
@@ -46,6 +47,7 @@ class CheckReport:
         runs_in_microbatch: Whether Spark accepts it in micro-batch.
         why_microbatch: With ``mode="auto"``: why it runs in micro-batch: the errors in real time.
         reads: The partitions that each source task reads in real time, in the order of the tasks; empty if unknown.
+        delivery: What holds after a crash; None if that is not known.
     """
 
     name: str
@@ -59,6 +61,7 @@ class CheckReport:
     runs_in_microbatch: bool = True
     why_microbatch: Sequence[Finding] = ()
     reads: Sequence[str] = ()
+    delivery: DeliveryPlan | None = None
 
     @property
     def ok(self) -> bool:
@@ -84,10 +87,23 @@ class CheckReport:
                 {"link": link.name, "ms": link.ms, "when": str(link.when), "from": link.source} for link in self.latency
             ],
             "checkpoint": self.checkpoint,
+            "delivery": _delivery(self.delivery),
             "python": {name: dict(cost) for name, cost in self.python.items()},
             "findings": [finding.as_json() for finding in self.findings],
             "why_microbatch": [finding.as_json() for finding in self.why_microbatch],
         }
+
+
+def _delivery(plan: DeliveryPlan | None) -> dict[str, Any] | None:
+    if plan is None:
+        return None
+    return {
+        "effectively_once": plan.effectively_once,
+        "keeps_progress": plan.keeps_progress,
+        "reason": plan.reason,
+        "where": plan.where,
+        "fix": plan.fix,
+    }
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:

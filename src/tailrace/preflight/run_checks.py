@@ -28,4 +28,5 @@ def run_checks(query: Query, earlier: Sequence[Finding] = ()) -> CheckReport:
         query.saved.python if query.saved is not None else {},
         query.runs_in_microbatch,
         reads=query.tasks,
+        delivery=query.delivery,
     )

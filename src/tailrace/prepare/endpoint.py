@@ -111,13 +111,19 @@ class Endpoint:
         Raises:
             NotAuthorized: The user may not use one of them.
         """
+        return require_rights(self.identity, operation, self.rights(topics))
+
+    def rights(self, topics: Sequence[str]) -> dict[str, Rights]:
+        """Return what the user may do with existing topics; nothing if the brokers cannot be asked yet."""
         config = self.config
         if config is not None:
-            return require_rights(config, operation, topic_rights(config, topics))
-        if self.spark is None:
-            return []
-        rights = kafka_topic_rights(self.spark, self.options, topics)
-        return require_rights(client_identity(self.options), operation, rights)
+            return topic_rights(config, topics)
+        return kafka_topic_rights(self.spark, self.options, topics) if self.spark is not None else {}
+
+    @property
+    def identity(self) -> ClientConfig:
+        """The user and the brokers, for errors."""
+        return self.config or client_identity(self.options)
 
     def require_group(self) -> list[str]:
         """Require that the driver may join its consumer group, if it joins one.

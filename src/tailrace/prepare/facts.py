@@ -78,6 +78,8 @@ def gather_facts(
         bounded=options.once,
         uncontrolled=built.uncontrolled,
         losses=_losses(built, saved, reads) if reachable else (),
+        delivery=target.delivery(built, options, plan),
+        wants_effectively_once=options.delivery == "effectively-once",
     )
 
 

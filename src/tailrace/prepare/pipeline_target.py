@@ -16,11 +16,15 @@ from tailrace.frames.sink import size_limits
 from tailrace.frames.source import dead_letter_topic, record_schema, require_fitting_records
 from tailrace.kafka.bootstrap import resolve_bootstrap_servers
 from tailrace.kafka.failures import user_of
-from tailrace.kafka.rights import WRITE
+from tailrace.kafka.rights import READ, WRITE, Rights, not_authorized, require_rights
 from tailrace.kafka.topics import TopicFacts, first_missing_partitions
 from tailrace.pipeline import KafkaSource, Pipeline
+from tailrace.plan.delivery import DeliveryPlan
+from tailrace.plan.operator import Operator
+from tailrace.preflight.delivery import PipelineFacts, delivery_plan, may_keep_progress, preventions
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
 from tailrace.prepare.findings import Findings
+from tailrace.prepare.fingerprint import fingerprint, fingerprint_settings
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.python_functions import install_functions
 from tailrace.prepare.query_session import spark_for
@@ -28,6 +32,7 @@ from tailrace.prepare.target import Announce, BuiltQuery
 from tailrace.prepare.topics import QueryTopics, SourceTopics, source_topics
 from tailrace.spark_session import prelaunch_jvm
 
+_CLEANUP = "cleanup.policy"
 _MAX_MESSAGE_BYTES = 1024 * 1024
 """A little less than a broker's default for topics."""
 _WITHOUT_DEAD_LETTERS = "name another topic with Pipeline(dead_letters=...), or choose malformed='drop' or 'fail'"
@@ -51,6 +56,8 @@ class PipelineTarget:
         self._servers = resolve_bootstrap_servers(options.bootstrap_servers)
         self._topics = QueryTopics((None,) * len(self.pipeline.sources))
         self._facts: dict[str, TopicFacts] = {}
+        self._rights: dict[str, Rights] = {}
+        """What the user may do with the output topics."""
         self._spark: SparkSession | None = None
         self._missing: str | None = None
         """The dead-letter topic, if it has to be created."""
@@ -122,7 +129,7 @@ class PipelineTarget:
             created = self._sink.create(topic)
         if created and announce is not None:
             announce(f"Created the topic {topic} for records that cannot be read.")
-        self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+        self._require_writable(topic)
 
     def build(self, own: SparkSession, options: RunOptions) -> BuiltQuery:
         """Call the pipeline's function; its plan nodes remember the user's lines."""
@@ -153,7 +160,45 @@ class PipelineTarget:
             costs,
             outputs=outputs,
             sink=self._own_sink(own, limits) if has_own_sink else None,
+            given=frame.given,
+            returned=frame.returned,
         )
+
+    def delivery(self, built: BuiltQuery, options: RunOptions, plan: Operator | None) -> DeliveryPlan | None:
+        """Return what its function, its options and its topics allow."""
+        if built.returned is None:
+            raise AssertionError(f"{self.name}: a pipeline's function returns a DataFrame")
+        function = engine.function_plan(built.returned, built.given, self.pipeline.sink.topic_column)
+        facts = PipelineFacts(
+            function,
+            plan,
+            self.pipeline.lineage,
+            built.uncontrolled,
+            has_own_sink=built.sink is not None or not options.realtime,
+            failures_become_letters=self.pipeline.python_errors == "dead-letter",
+            unreadable=self._unreadable(built.outputs),
+            compacted=self._compacted(built.outputs),
+        )
+        found = list(preventions(facts))
+        if not may_keep_progress(found):
+            return delivery_plan(found, options.delivery)
+        spark = built.returned.sparkSession
+        known = fingerprint(self.pipeline, function, spark.version, fingerprint_settings(spark))
+        return delivery_plan(found, options.delivery, known.value, known.why)
+
+    def _unreadable(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the output topics that the user may not read, with what to do."""
+        rights = {topic: self._rights.get(topic) for topic in topics}
+        return {
+            topic: not_authorized(READ, topic, self._sink.identity, held).fix
+            for topic, held in rights.items()
+            if held is not None and READ not in held
+        }
+
+    def _compacted(self, topics: Sequence[str]) -> tuple[str, ...]:
+        """Return the output topics that keep only the last record of each key."""
+        known = [topic for topic in topics if topic in self._rights]  # exists, on a broker that responds
+        return tuple(each for each in known if "compact" in self._facts_of(each).settings.get(_CLEANUP, ""))
 
     def _own_sink(self, own: SparkSession, limits: engine.SizeLimits) -> engine.RealTimeSink:
         topic = self.pipeline.dead_letter_topic
@@ -180,7 +225,13 @@ class PipelineTarget:
         topic = self.pipeline.sink.topic
         if topic is not None:
             self._sink.partitions([topic])
-            self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+            self._require_writable(topic)
+
+    def _require_writable(self, topic: str) -> None:
+        """Require the permission to write to an output topic, and note what else the user may do with it."""
+        rights = self._sink.rights([topic])
+        self._rights |= rights
+        self.rights_unknown |= set(require_rights(self._sink.identity, WRITE, rights))
 
     def _require_sources(self) -> None:
         sources = zip(self.pipeline.sources, self._sources, strict=True)
@@ -220,7 +271,7 @@ class PipelineTarget:
                 self._sink.require_creatable(topic)
                 self._missing = topic
                 return
-        self.rights_unknown |= set(self._sink.require(WRITE, [topic]))
+        self._require_writable(topic)
 
     @contextlib.contextmanager
     def _about_dead_letters(self, topic: str) -> Iterator[None]:

@@ -24,6 +24,7 @@ from tailrace.errors import (
     CheckpointOutgrown,
     DataLost,
     DefinitionError,
+    DeliveryRefused,
     NotAuthorized,
     QueryRefused,
     SettingRefused,
@@ -32,6 +33,7 @@ from tailrace.errors import (
     TlsFailed,
 )
 from tailrace.pipeline import Mode, Pipeline
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.slots import Capacity, cores_for
 from tailrace.preflight.checks import (
     broker_unreachable,
@@ -40,6 +42,7 @@ from tailrace.preflight.checks import (
     checkpoint_outgrown,
     checkpoint_partitions,
     data_lost,
+    delivery_refused,
     setting_unworkable,
     slots_missing,
 )
@@ -66,6 +69,7 @@ _RAISED: Mapping[str, type[TailraceError]] = {
     checkpoint_foreign.CODE: CheckpointForeign,
     checkpoint_outgrown.CODE: CheckpointOutgrown,
     data_lost.CODE: DataLost,
+    delivery_refused.CODE: DeliveryRefused,
     broker_unreachable.CODE: BrokerUnreachable,
     TlsFailed.code: TlsFailed,
     AuthenticationFailed.code: AuthenticationFailed,
@@ -94,6 +98,11 @@ class Prepared:
     built: BuiltQuery | None
     lease: ExitStack
     resumed: engine.Resumed | None = None
+
+    @property
+    def delivery(self) -> DeliveryPlan:
+        """What the query can guarantee about its outputs after a crash."""
+        return self.query.delivery or DeliveryPlan(keeps_progress=False, effectively_once=False)
 
     def require_ok(self) -> None:
         """Refuse a query that would not run, or would leave records unread.
@@ -176,6 +185,8 @@ def prepare(target: Target, options: RunOptions, *, dry_run: bool, announce: Ann
             saved = read_checkpoint(checkpoint)
         planning = _Planning(target, findings, checkpoint, saved, dry_run=dry_run)
         prepared = planning.plan(spark, options, restartable=restartable)
+        if announce is not None and prepared.delivery.surprises and not dry_run:
+            announce(f"Delivery is {prepared.delivery.in_words}.")
         return replace(prepared, lease=lease.pop_all(), resumed=resumed)
 
 

@@ -10,6 +10,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
 from tailrace.kafka.topics import TopicFacts
+from tailrace.plan.delivery import DeliveryPlan
+from tailrace.plan.operator import Operator
 from tailrace.prepare.findings import Findings
 from tailrace.prepare.options import RunOptions
 
@@ -31,6 +33,8 @@ class BuiltQuery:
         uncontrolled: Why its batches cannot end on request; empty if they can.
         outputs: The topics that it writes to, as far as they are known before the start.
         sink: The engine's own sink, which replaces the writer's; None to write with Spark's.
+        given: The rows of each source of a pipeline.
+        returned: The rows that a pipeline's function made of them; None if the query is not a pipeline.
     """
 
     name: str
@@ -43,6 +47,8 @@ class BuiltQuery:
     uncontrolled: str = ""
     outputs: tuple[str, ...] = ()
     sink: engine.RealTimeSink | None = None
+    given: tuple[DataFrame, ...] = ()
+    returned: DataFrame | None = None
 
     @property
     def watched(self) -> tuple[engine.RecordCounts | engine.FunctionCosts, ...]:
@@ -107,6 +113,15 @@ class Target(Protocol):
 
     def sink_facts(self) -> TopicFacts:
         """Return what the broker reports about its sink's topic."""
+
+    def delivery(self, built: BuiltQuery, options: RunOptions, plan: Operator | None) -> DeliveryPlan | None:
+        """Return what it can guarantee about its outputs after a crash; None if it has none.
+
+        Args:
+            built: The query, as built for these options.
+            options: The options of the run.
+            plan: Its physical plan; None if Spark cannot plan it.
+        """
 
     def create_topics(self, announce: Announce | None) -> None:
         """Create the topics that it needs and that are missing."""

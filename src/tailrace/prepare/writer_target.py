@@ -8,7 +8,10 @@ from tailrace.checkpoint import Checkpoint, Owner, default_location
 from tailrace.errors import DefinitionError, OptionRefused
 from tailrace.kafka.rights import WRITE
 from tailrace.kafka.topics import TopicFacts
+from tailrace.plan.delivery import DeliveryPlan
+from tailrace.plan.operator import Operator
 from tailrace.plan.streams import WriterSettings
+from tailrace.preflight.delivery import OWN_WRITER, delivery_plan
 from tailrace.preflight.query import STATEFUL
 from tailrace.prepare.endpoint import SERVERS, UNKNOWN_TOPIC, Endpoint
 from tailrace.prepare.findings import Findings
@@ -69,6 +72,9 @@ class FrameTarget:
         """Know nothing: a DataFrame has no sink."""
         return UNKNOWN_TOPIC
 
+    def delivery(self, _built: BuiltQuery, options: RunOptions, _plan: Operator | None) -> DeliveryPlan | None:
+        """Guarantee nothing: a DataFrame has no sink."""
+
     def create_topics(self, announce: Announce | None) -> None:
         """Create nothing: the topics are the user's."""
 
@@ -101,6 +107,10 @@ class WriterTarget(FrameTarget):
         """Return what the broker reports about the sink's topic."""
         sink = sink_endpoint(self._settings)
         return sink.facts(self._settings.options["topic"]) if sink is not None else UNKNOWN_TOPIC
+
+    def delivery(self, _built: BuiltQuery, options: RunOptions, _plan: Operator | None) -> DeliveryPlan | None:
+        """Return what every writer guarantees."""
+        return delivery_plan([OWN_WRITER], options.delivery)
 
     @property
     def owner(self) -> Owner:

@@ -2,7 +2,6 @@
 
 from tailrace import engine
 from tailrace.errors import DeliveryRefused, counted
-from tailrace.prepare.options import EFFECTIVELY_ONCE
 from tailrace.prepare.prepare import Prepared
 from tailrace.prepare.target import Announce
 
@@ -48,11 +47,11 @@ def _tell(prepared: Prepared, resumed: engine.Resumed, delivery: engine.Delivery
     if not unknown and not (resumed.knows_results or resumed.is_fresh or resumed.is_closed):
         unknown = resumed.unused or "the last run kept no note of them"
     if unknown:
-        if prepared.options.delivery == EFFECTIVELY_ONCE:
+        if prepared.query.wants_effectively_once:
             raise DeliveryRefused(
                 f"query {prepared.query.name!r} cannot tell which results of its last run exist",
                 why=unknown,
-                fix="start it once without --delivery effectively-once; results after the last checkpoint may be repeated",
+                fix="start it once without --delivery effectively-once; it may then repeat some results",
             )
         announce(f"Results after the last checkpoint may be written again: {unknown}.")
     elif delivery.repeated:

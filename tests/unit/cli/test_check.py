@@ -10,6 +10,7 @@ import pytest
 from tailrace.cli.app import _run
 from tailrace.errors import JavaMissing
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.slots import Slots
 from tailrace.preflight.finding import Finding, advice, error, warning
 from tailrace.preflight.report import CheckReport, Link, When
@@ -20,9 +21,7 @@ TITLE = "limit cannot run in real time, which is a sentence that is far longer t
 ERROR = error("OPERATOR_REFUSED", TITLE, why="Spark says so", fix="where(...)", where="fraud.py:8 (limit)")
 
 
-def checked(
-    monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = (), reads: tuple[str, ...] = ()
-) -> int:
+def checked(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = (), **more: Any) -> int:
     """Check a pipeline with nothing behind it; return the exit code."""
     Path("cli_check.py").write_text(
         'import tailrace as tr\npipeline = tr.Pipeline("fraud", tr.KafkaSource("in", "a int"), lambda frame: frame, '
@@ -30,7 +29,7 @@ def checked(
     )
     monkeypatch.delitem(sys.modules, "cli_check", raising=False)
     report = CheckReport(
-        "fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode", reads=reads
+        "fraud", Mode.REALTIME, Slots((8, 20, 20)), 2, findings, LINKS, "/c, format 2: either mode", **more
     )
     monkeypatch.setattr("tailrace.prepare.check.check_query", lambda *_: report)
     return _run(["check", "cli_check.py", *arguments])
@@ -54,6 +53,26 @@ def test_a_report_has_tasks_latency_chain_and_findings(capsys: Capture, monkeypa
         "  fix:   where(...)",
         "fraud cannot run in real time: 1 error, 0 warnings, 0 advice",
     ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (DeliveryPlan(keeps_progress=True, effectively_once=True), "delivery effectively-once"),
+        (
+            DeliveryPlan(keeps_progress=False, effectively_once=False, reason="an aggregate: so", where="a.py:8 (agg)"),
+            "delivery at-least-once: an aggregate: so (a.py:8 (agg))",
+        ),
+    ],
+)
+def test_the_delivery_is_a_line_and_data(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, plan: DeliveryPlan, line: str
+) -> None:
+    assert checked(monkeypatch, delivery=plan) == 0
+    assert line in capsys.readouterr().err.splitlines()
+    checked(monkeypatch, delivery=plan, arguments=("--json",))
+    data = json.loads(capsys.readouterr().out)["delivery"]
+    assert (data["effectively_once"], data["reason"]) == (plan.effectively_once, plan.reason)
 
 
 def test_shared_tasks_are_shown_with_what_they_read(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.loss import Loss
 from tailrace.plan.slots import Capacity, Slots
 from tailrace.plan.streams import StreamRead, WriterSettings
@@ -38,7 +39,21 @@ class Case:
 FOUR = {"tasks": tuple(f"payments-{n}" for n in (2, 0, 3, 1))}
 MICRO = {"mode": Mode.MICROBATCH}
 CARRIED: dict[str, Any] = {"functions": ("score", "rate"), "path": "pickled rows"}
+AT_LEAST_ONCE = DeliveryPlan(
+    keeps_progress=False, effectively_once=False, reason="an aggregate: so", fix="remove it", where="fraud.py:7 (agg)"
+)
+EFFECTIVELY_ONCE = DeliveryPlan(keeps_progress=True, effectively_once=True, fingerprint="f")
 CASES = (
+    Case(
+        "DELIVERY_REFUSED", Severity.ERROR,
+        {"wants_effectively_once": True, "delivery": AT_LEAST_ONCE},
+        (
+            {"wants_effectively_once": True, "delivery": EFFECTIVELY_ONCE},
+            {"wants_effectively_once": True},
+            {"delivery": AT_LEAST_ONCE},
+        ),
+        ("an aggregate: so", "remove it; or --delivery at-least-once", "fraud.py:7 (agg)"),
+    ),
     Case(
         "SLOTS_MISSING", Severity.ERROR,
         {**FOUR, "slots": Slots((4,))},

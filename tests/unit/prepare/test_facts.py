@@ -14,6 +14,7 @@ TARGET: Any = SimpleNamespace(
     tasks=lambda most: 24 if most is None else min(24, most),
     sink_facts=lambda: facts.UNKNOWN_TOPIC,
     rights_unknown=set(),
+    delivery=lambda *_: None,
 )
 OWN: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[8]"))
 PLAN = Operator("Exchange", 4, (Operator("RealTimeStreamScan", None, ()),))

@@ -336,6 +336,28 @@ def test_topics_without_rights_are_refused(kafka: FakeKafka, options: dict[str, 
         ask()
 
 
+@pytest.mark.parametrize("options", [{}, KEY_STORE], ids=["own client", "through Spark"])
+def test_outputs_that_may_not_be_read_are_known_with_a_way_out(kafka: FakeKafka, options: dict[str, str]) -> None:
+    kafka.topics["fraud.dead-letters"] = 1
+    kafka.rights = {"decisions": frozenset({"WRITE", "DESCRIBE"}), "fraud.dead-letters": frozenset({"WRITE", "READ"})}
+    here = looked_up_by_spark(looked_up(target(sink=KafkaSink("decisions", options=options))))
+    (fix,) = here._unreadable(("decisions", "fraud.dead-letters")).values()
+    assert "--operation Read --topic decisions" in fix
+    kafka.rights = {"decisions": None}
+    assert looked_up(target())._unreadable(("decisions", "unknown")) == {}
+
+
+def test_outputs_that_a_broker_compacts_are_known(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = {"decisions": "compact,delete", "fraud.dead-letters": "delete"}
+    kafka.topics["fraud.dead-letters"] = 1
+    monkeypatch.setattr(
+        endpoint, "topic_facts", lambda _, topic: TopicFacts({"cleanup.policy": policies[topic]}, replicas=1)
+    )
+    here = target()
+    assert here._compacted(("decisions",)) == (), "nothing is asked of a broker that has not responded"
+    assert looked_up_by_spark(looked_up(here))._compacted(("decisions", "fraud.dead-letters")) == ("decisions",)
+
+
 def test_rights_that_the_broker_does_not_report_are_unknown(kafka: FakeKafka) -> None:
     kafka.rights = {"payments": None, "decisions": None}
     here = looked_up(target(KafkaSource("payments", SCHEMA), KafkaSource("refunds", SCHEMA)))
