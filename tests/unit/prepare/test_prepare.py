@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.checkpoint import Checkpoint, Owner
+from tailrace.engine import Resumed
 from tailrace.errors import (
     CheckpointInUse,
     DefinitionError,
@@ -28,6 +29,8 @@ from tailrace.prepare.target import BuiltQuery
 
 REFUSED = Refusal("SOME_RULE", "Spark does not want it", {})
 OWNER = Owner("fraud", ("payments",), "decisions")
+
+RESUMED = Resumed(knows_results=False, is_closed=False, fingerprint="", advanced=0, unused="", is_fresh=True, jvm=None)
 
 
 @dataclass
@@ -125,19 +128,22 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "restarted", lambda _, slots: FakeSpark(slots.required))
     monkeypatch.setattr(preparation.engine, "stream_reads", lambda _: [])
     monkeypatch.setattr(preparation.engine, "capacity", lambda own: Capacity(own.slots))
+    monkeypatch.setattr(preparation.engine, "resume", lambda _, location: replace(RESUMED, unused=location))
 
 
 def prepared_for(target: Any, mode: Any = "realtime", *, dry_run: bool, **options: Any) -> Prepared:
     return prepare(target, RunOptions(mode, **options), dry_run=dry_run)
 
 
-def test_a_start_locks_the_checkpoint_and_creates_topics_and_a_check_does_neither(tmp_path: Path) -> None:
+def test_a_start_locks_and_resumes_the_checkpoint_and_creates_topics_and_a_check_does_not(tmp_path: Path) -> None:
     checked, started = FakeTarget(tmp_path / "a"), FakeTarget(tmp_path / "b")
     with prepared_for(checked, dry_run=True) as prepared:
         assert prepared.report.ok
+        assert prepared.resumed is None
         assert not (tmp_path / "a").exists()
     with prepared_for(started, dry_run=False) as prepared:
         assert prepared.report.ok
+        assert prepared.resumed == replace(RESUMED, unused=str(tmp_path / "b"))
         with pytest.raises(CheckpointInUse):
             Checkpoint(tmp_path / "b").acquire(OWNER)
     Checkpoint(tmp_path / "b").acquire(OWNER)
