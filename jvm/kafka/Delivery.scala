@@ -187,9 +187,17 @@ final class Delivery private (
 
   private var isFailing = false
 
-  /** Note how far the query has come. The ends are asked before the readers: see [[endsFor]]. */
+  /** Note how far the query has come, unless it has read nothing since that was noted. */
   private def note(run: RunControl): Unit = {
     val of = synchronized(batch)
+    if (settled.isEmpty || run.progress(of)._1 != settled) noteProgress(run, of)
+  }
+
+  /** What the readers had read when everything was noted; None if something is not. */
+  private var settled: Option[Map[(Int, TopicPartition), Long]] = None
+
+  /** The ends are asked before the readers: see [[endsFor]]. */
+  private def noteProgress(run: RunControl, of: Long): Unit = {
     val asked = if (keepsEnds) topics.ask() else Map.empty[TopicPartition, Long]
     val (read, safe) = run.progress(of)
     val its = run.metadataOf(of)
@@ -203,6 +211,7 @@ final class Delivery private (
         }
         ends = endsFor(asked, read)
         write()
+        settled = read.filter(offsets => metadata.isDefined && candidates.length <= 1 && isDone(offsets))
       }
     }
   }
@@ -223,11 +232,13 @@ final class Delivery private (
         candidates :+= Candidate(asked, all)
       }
     }
-    val last = candidates.lastIndexWhere(_.read.forall { case ((source, partition), offset) =>
-      positions.get(source).flatMap(_.get(partition)).exists(_ >= offset)
-    })
+    val last = candidates.lastIndexWhere(each => isDone(each.read))
     candidates = candidates.drop(last)
     if (last >= 0) candidates.headOption.map(_.ends) else ends
+  }
+
+  private def isDone(read: Map[(Int, TopicPartition), Long]): Boolean = read.forall { case ((source, partition), offset) =>
+    positions.get(source).flatMap(_.get(partition)).exists(_ >= offset)
   }
 
   private def guardEnd(partition: TopicPartition): Long = if (forgotten(partition)) 0L else guard.endOf(partition)
