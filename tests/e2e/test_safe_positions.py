@@ -175,7 +175,7 @@ def longest_functions(folder: Path) -> Callable[[DataFrame], DataFrame]:
         return copies + 1
 
     def transform(rows: DataFrame) -> DataFrame:
-        doubled = rows.where("a % 3 <> 0").withColumn("b", F.udf(one, "long")("a"))
+        doubled = rows.where("a % 3 <> 0").withColumn("b", F.udf(one, "long", useArrow=False)("a"))
         copied = doubled.withColumn("copy", F.explode(F.array(F.col("a"), F.col("b"))))
         return copied.where("copy % 7 <> 0").withColumn("c", F.pandas_udf(two, "long")("copy"))
 
@@ -197,7 +197,7 @@ def start(kafka: Kafka, tmp_path: Path) -> Callable[..., RunningQuery]:
         servers = more.pop("servers", kafka.bootstrap_servers)
         read = tr.KafkaSource(source, "a long", starting="earliest")
         pipeline = tr.Pipeline("safe", read, transform, tr.KafkaSink(sink), dead_letters=dead)
-        return tr.start(pipeline, "realtime", bootstrap_servers=servers, checkpoint=tmp_path / "checkpoint", **more)
+        return tr.start(pipeline, "realtime", bootstrap_servers=servers, checkpoint=tmp_path / "pipeline", **more)
 
     return started
 
@@ -294,7 +294,8 @@ def test_spans(spark: SparkSession) -> None:
     """A row counts until the next one is asked for and nobody holds it."""
     jvm: Any = spark._jvm
     engine = jvm.org.apache.spark.sql.kafka010.tailrace
-    context = jvm.org.apache.spark.TaskContext.empty()
+    contexts = jvm.java.lang.Class.forName("org.apache.spark.TaskContext$").getField("MODULE$").get(None)
+    context = contexts.empty()
 
     def offsets(*numbers: int) -> Any:
         array = spark.sparkContext._gateway.new_array(jvm.long, len(numbers))
