@@ -5,10 +5,12 @@ import java.util.Base64
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.json4s.JsonAST.{JArray, JField, JObject, JString}
 import org.json4s.jackson.JsonMethods.{compact, render}
 
+import org.apache.spark.api.python.PythonFunction
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.optimizer.InlineCTE
@@ -38,22 +40,22 @@ object FunctionPlan {
     obstacles.visit(inlined)
     inlined.output.find(_.name == topicColumn).foreach(obstacles.visitTopic(_, inlined))
     val text = new PlanText(sourceOf)
-    text.add(inlined)
+    val failed = try { text.add(inlined); None } catch { case NonFatal(why) => Some(s"the plan (${why.getClass.getSimpleName})") }
     val names = inlined.output.map(_.name).mkString("\n") // that of a column in a sink's settings
     compact(
       render(
         JObject(
           JField("obstacles", JArray(obstacles.found.toList)),
           JField("text", JString(text.text + names)),
-          JField("unstable", JString(text.unstable.getOrElse(""))),
+          JField("unstable", JString(text.unstable.orElse(failed).getOrElse(""))),
           JField("functions", JArray(text.functions.map(function).toList)))))
   }
 
   private def analysed(frame: DataFrame): LogicalPlan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
 
-  private def function(udf: PythonUDF): JObject = JObject(
-    JField("name", JString(udf.name)),
-    JField("command", JString(Base64.getEncoder.encodeToString(PlanText.command(udf.func)))))
+  private def function(named: (String, PythonFunction)): JObject = JObject(
+    JField("name", JString(named._1)),
+    JField("command", JString(Base64.getEncoder.encodeToString(named._2.command.toArray))))
 
   /** Collects what prevents a pipeline from knowing which of its outputs exist already. */
   private class Obstacles(sourceOf: LogicalPlan => Option[Int]) {

@@ -8,6 +8,8 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.reflect.{classTag, ClassTag}
 
+import net.razorvine.pickle.{Pickler, Unpickler}
+
 import org.apache.spark.api.python.{PythonFunction, PythonRDD}
 import org.apache.spark.rdd.{ParallelCollectionRDD, RDD}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -32,13 +34,13 @@ import org.apache.spark.unsafe.types.CalendarInterval
 private[tailrace] class PlanText(sourceOf: LogicalPlan => Option[Int]) {
   private val out = new StringBuilder
   private val numbers = mutable.HashMap.empty[ExprId, Int]
-  private val called = mutable.ArrayBuffer.empty[PythonUDF]
+  private val called = mutable.ArrayBuffer.empty[(String, PythonFunction)]
   private var unknown: Option[String] = None
 
   def text: String = out.toString
 
-  /** The Python functions by their numbers. */
-  def functions: Seq[PythonUDF] = called.toSeq
+  /** The Python functions by their numbers, with their names. */
+  def functions: Seq[(String, PythonFunction)] = called.toSeq
 
   /** The first part that cannot be written as text, in words. */
   def unstable: Option[String] = unknown
@@ -79,7 +81,7 @@ private[tailrace] class PlanText(sourceOf: LogicalPlan => Option[Int]) {
       line("files", output ++ Seq(files.fileFormat.getClass.getName, files.options, listed))
     case DataSourceV2Relation(table: FileTable, output, _, _, options, _) =>
       line("files", output ++ Seq(table.getClass.getName, options, listing(table.fileIndex)))
-    case table: LogicalRDD if !table.isStreaming => line("local rows", table.output :+ digestOf(table.rdd))
+    case table: LogicalRDD if !table.isStreaming => line("local rows", table.output ++ rowsOf(table.rdd))
     case _: Range | _: OneRowRelation => line(leaf.nodeName, leaf.productIterator.toSeq)
     case other => refuse(s"a table of ${other.nodeName}, which may change unnoticed,")
   }
@@ -125,9 +127,7 @@ private[tailrace] class PlanText(sourceOf: LogicalPlan => Option[Int]) {
       writeNumber(variable.exprId)
       writeAll("variable", Iterator(variable.dataType, variable.nullable))
     case udf: PythonUDF =>
-      val known = called.indexWhere(_.func eq udf.func)
-      val number = if (known >= 0) known else { called += udf; called.size - 1 }
-      writeAll("python", Iterator(number, udf.evalType, udf.dataType, udf.udfDeterministic, udf.children))
+      writeAll("python", Iterator(numberOf(udf.name, udf.func), udf.evalType, udf.dataType, udf.udfDeterministic, udf.children))
     case Literal(_, _: ObjectType) => refuse("an object of the JVM in the plan")
     case literal: Literal => out ++= s"${literal.dataType.json} ${literal.sql}"
     case random: ExpressionWithRandomSeed =>
@@ -168,30 +168,43 @@ private[tailrace] class PlanText(sourceOf: LogicalPlan => Option[Int]) {
     hex(digest)
   }
 
-  /** The digest of rows that a program gave to Spark, which are the pickled data at the beginning of a chain of RDDs. */
-  private def digestOf(rows: RDD[_]): String = {
-    val digest = MessageDigest.getInstance("SHA-256")
+  /** The rows that a program gave to Spark: pickled data at the beginning of a chain of RDDs, and functions over them. */
+  private def rowsOf(rows: RDD[_]): Seq[Any] = {
+    val parts = mutable.ArrayBuffer.empty[Any]
     def follow(rdd: RDD[_]): Unit = {
       rdd match {
         case local: ParallelCollectionRDD[_] =>
-          val parts = PlanText.field[ParallelCollectionRDD[_], scala.collection.Seq[Any]](local, "data").getOrElse(Nil)
-          parts.foreach(part => digest.update(bytesOf(part)))
-        case python: PythonRDD =>
-          PlanText.field[PythonRDD, PythonFunction](python, "func").foreach(each => digest.update(PlanText.command(each)))
+          parts += digestOf(PlanText.field[ParallelCollectionRDD[_], scala.collection.Seq[Any]](local, "data"))
+        case python: PythonRDD => parts += numberOf("a static table", PlanText.field[PythonRDD, PythonFunction](python, "func"))
         case other if other.dependencies.isEmpty => refuse(s"a table made of a ${other.getClass.getSimpleName}")
         case _ =>
       }
       rdd.dependencies.foreach(each => follow(each.rdd))
     }
     follow(rows)
+    parts.toSeq
+  }
+
+  /** The digest of pickled rows. They are pickled again as one list: how many PySpark puts into each depends on the cores. */
+  private def digestOf(batches: scala.collection.Seq[Any]): String = {
+    val rows = new java.util.ArrayList[Any]
+    batches.foreach {
+      case bytes: Array[Byte] =>
+        new Unpickler().loads(bytes) match {
+          case several: java.util.Collection[_] => rows.addAll(several)
+          case one => rows.add(one)
+        }
+      case other => refuse(s"a table made of ${other.getClass.getSimpleName} objects")
+    }
+    val digest = MessageDigest.getInstance("SHA-256")
+    digest.update(new Pickler().dumps(rows))
     hex(digest)
   }
 
-  private def bytesOf(part: Any): Array[Byte] = part match {
-    case bytes: Array[Byte] => bytes
-    case other =>
-      refuse(s"a table made of ${other.getClass.getSimpleName} objects")
-      Array.emptyByteArray
+  private def numberOf(name: String, function: PythonFunction): Int = {
+    val known = called.indexWhere(_._2 eq function)
+    if (known < 0) called += name -> function
+    if (known < 0) called.size - 1 else known
   }
 
   private def hex(digest: MessageDigest): String = digest.digest().map(byte => f"$byte%02x").mkString
@@ -199,13 +212,11 @@ private[tailrace] class PlanText(sourceOf: LogicalPlan => Option[Int]) {
 
 private[tailrace] object PlanText {
 
-  /** The pickled function. */
-  def command(function: PythonFunction): Array[Byte] = function.command.toArray
-
   /** The value of a private field, whose name the compiler may have lengthened. */
-  private def field[Holder: ClassTag, Value](holder: Holder, name: String): Option[Value] =
-    classTag[Holder].runtimeClass.getDeclaredFields.find(_.getName.endsWith(name)).map { each =>
-      each.setAccessible(true)
-      each.get(holder).asInstanceOf[Value]
-    }
+  private def field[Holder: ClassTag, Value](holder: Holder, name: String): Value = {
+    val found = classTag[Holder].runtimeClass.getDeclaredFields.find(_.getName.endsWith(name))
+    val known = found.getOrElse(throw new IllegalStateException(s"Spark's ${classTag[Holder]} has no field $name"))
+    known.setAccessible(true)
+    known.get(holder).asInstanceOf[Value]
+  }
 }

@@ -62,6 +62,13 @@ def counted_then_united(s: Sources) -> Any:
 
 REALTIME, MICROBATCH = {"mode": "realtime"}, {"mode": "microbatch"}
 WAYS: dict[str, tuple[Way, tuple[Way, ...]]] = {
+    "DELIVERY_REFUSED": (
+        Way(lambda s: kafka_writer(s, s.events()), {"delivery": "effectively-once"}),
+        (
+            Way(lambda s: kafka_writer(s, s.events()), {"delivery": "at-least-once"}),
+            Way(lambda s: kafka_writer(s, s.events())),
+        ),
+    ),
     "SLOTS_MISSING": (
         Way(lambda s: s.events().groupBy("key").count(), {"conf": {"spark.sql.shuffle.partitions": "20"}}),
         (

@@ -79,7 +79,9 @@ def _at_checkpoints(query: Query) -> Iterator[Link]:
         yield Link("pause", _PAUSE_MS, "bench gap, without state", When.CHECKPOINT)
     if next(query.operators("BroadcastExchange"), None) is not None:
         yield Link("static table", _STATIC_SIDE_MS, "a thousand rows; a million take a second", When.CHECKPOINT)
-    yield Link("repeated records", float(query.interval_ms), "--checkpoint-every", When.CRASH)
+    if query.repeated_ms:
+        setting = "--checkpoint-every" if query.repeated_ms == query.interval_ms else "--progress-every"
+        yield Link("repeated records", float(query.repeated_ms), setting, When.CRASH)
 
 
 def shuffle_wait_ms(query: Query) -> float:

@@ -80,6 +80,7 @@ class Query:
         losses: The records that it has not read and that are gone.
         delivery: What it can guarantee about its outputs after a crash; None if that is not known.
         wants_effectively_once: Whether the options ask for effectively-once delivery.
+        progress_ms: How often it notes its progress in real time, if it can.
     """
 
     name: str
@@ -107,11 +108,19 @@ class Query:
     losses: tuple[Loss, ...] = ()
     delivery: DeliveryPlan | None = None
     wants_effectively_once: bool = False
+    progress_ms: int = 0
 
     @property
     def realtime(self) -> bool:
         """Whether the mode is real time."""
         return self.mode is Mode.REALTIME
+
+    @property
+    def repeated_ms(self) -> int:
+        """The length of the time whose records it may write again after a crash in real time."""
+        if self.delivery is None or not self.delivery.keeps_progress:
+            return self.interval_ms
+        return 0 if self.delivery.effectively_once else self.progress_ms
 
     @property
     def stateful(self) -> list[Operator]:

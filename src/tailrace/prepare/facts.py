@@ -14,7 +14,7 @@ from tailrace.plan.streams import StreamRead
 from tailrace.preflight.query import Query, Saved
 from tailrace.prepare.capacity import await_capacity
 from tailrace.prepare.endpoint import UNKNOWN_TOPIC
-from tailrace.prepare.options import RunOptions
+from tailrace.prepare.options import EFFECTIVELY_ONCE, RunOptions
 from tailrace.prepare.target import BuiltQuery, Target
 
 
@@ -79,7 +79,8 @@ def gather_facts(
         uncontrolled=built.uncontrolled,
         losses=_losses(built, saved, reads) if reachable else (),
         delivery=target.delivery(built, options, plan),
-        wants_effectively_once=options.delivery == "effectively-once",
+        wants_effectively_once=options.delivery == EFFECTIVELY_ONCE,
+        progress_ms=options.progress_every_ms,
     )
 
 

@@ -79,11 +79,13 @@ def _functions_text(plan: FunctionPlan) -> list[str]:
 
 def _function_text(function: PickledFunction) -> str:
     try:
-        loaded = cloudpickle.loads(function.command)
+        called, *_ = cloudpickle.loads(function.command)  # with what Spark needs to send it rows
+        return code_text(called)
+    except Unstable:
+        raise
     except Exception as failed:
         # Spark sends a function with more than a megabyte of data apart, and the user's own classes may refuse.
         raise Unstable(f"the data of {function.name} ({type(failed).__name__})") from failed
-    return code_text(loaded)
 
 
 def _source(source: KafkaSource) -> list[Any]:

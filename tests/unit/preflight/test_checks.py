@@ -359,7 +359,13 @@ CASES = (
     ),
     Case(
         "RECOVERY_LONG", Severity.ADVICE,
-        {"interval_ms": 3_600_000}, ({"interval_ms": 300_000}, {"interval_ms": 3_600_000, **MICRO}),
+        {"interval_ms": 3_600_000, "delivery": AT_LEAST_ONCE},
+        (
+            {"interval_ms": 300_000},
+            {"interval_ms": 3_600_000, **MICRO},
+            {"interval_ms": 3_600_000, "delivery": EFFECTIVELY_ONCE},
+            {"interval_ms": 3_600_000, "delivery": replace(EFFECTIVELY_ONCE, effectively_once=False)},
+        ),
         ("60 minutes",),
     ),
     Case(
@@ -393,6 +399,16 @@ def test_a_static_table_may_use_python_functions(path: str) -> None:
 def test_only_sparks_own_operators_hold_rows_for_python(name: str, path: str, held: bool) -> None:
     links = latency_chain(query(plan=node(name, SCAN, functions=("score",), path=path)))
     assert ("Python" in {link.name for link in links}) is held
+
+
+def test_a_crash_repeats_what_the_delivery_allows() -> None:
+    def repeated(delivery: DeliveryPlan | None) -> dict[str, float]:
+        links = latency_chain(query(delivery=delivery, progress_ms=1000))
+        return {link.source: link.ms for link in links if link.name == "repeated records"}
+
+    assert repeated(None) == repeated(AT_LEAST_ONCE) == {"--checkpoint-every": 300_000}
+    assert repeated(replace(EFFECTIVELY_ONCE, effectively_once=False)) == {"--progress-every": 1000}
+    assert repeated(EFFECTIVELY_ONCE) == {}
 
 
 def test_each_node_with_python_functions_is_a_link() -> None:

@@ -17,6 +17,7 @@ from tailrace.errors import (
     TopicMissing,
 )
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import DeliveryPlan
 from tailrace.plan.operator import Operator
 from tailrace.plan.refusal import Refusal
 from tailrace.plan.slots import Capacity, Slots
@@ -49,6 +50,7 @@ class FakeTarget:
     """The shuffle partitions of its checkpoint."""
     missing_topic: bool = False
     refused_in: set[Mode] = field(default_factory=set)
+    delivery: DeliveryPlan | None = None
     bounded: list[bool] = field(default_factory=list)
     fail_on_data_loss: list[bool | None] = field(default_factory=list)
     """For each query that was built, whether it ends by itself in real time."""
@@ -120,6 +122,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         slots = Slots((tasks, *[target.pinned or tasks] * target.shuffles))
         saved = Saved("/c", shuffle_partitions=target.pinned) if target.pinned else saved
         query = Query("fraud", options.planned_mode, 300_000, plan=plan, refusals=refusals, slots=slots, saved=saved)
+        query = replace(query, delivery=target.delivery)
         return replace(query, capacity=Capacity(own.slots), master=f"local[{own.slots}]")
 
     monkeypatch.setattr(preparation, "query_session", lambda spark, *_: spark)
@@ -323,3 +326,17 @@ def test_only_a_query_can_be_prepared() -> None:
     nothing: Any = 42
     with pytest.raises(DefinitionError, match="'int' is not a query"):
         target_of(nothing, RunOptions())
+
+
+def test_a_start_says_why_the_delivery_is_weaker_than_a_user_expects(tmp_path: Path) -> None:
+    weaker = DeliveryPlan(keeps_progress=True, effectively_once=False, reason="the topic is compacted", surprises=True)
+    expected = DeliveryPlan(keeps_progress=False, effectively_once=False, reason="an aggregate")
+    for number, (plan, lines) in enumerate(
+        [(weaker, ["Delivery is at-least-once: the topic is compacted."]), (expected, []), (None, [])]
+    ):
+        said: list[str] = []
+        target: Any = FakeTarget(tmp_path / str(number), delivery=plan)
+        for dry_run in (True, False):
+            with prepare(target, RunOptions(), dry_run=dry_run, announce=said.append) as prepared:
+                assert prepared.delivery == (plan or DeliveryPlan(keeps_progress=False, effectively_once=False))
+        assert said == lines
