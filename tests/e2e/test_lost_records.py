@@ -1,4 +1,7 @@
-"""Records that are gone before a query has read them: topics that are created again, topics that delete records."""
+"""Records that are gone before a query has read them: topics that are created again, topics that delete records.
+
+`make soak-watch` takes all combinations of the parameters; see `combined.py` for those of `make test`.
+"""
 
 import json
 import logging
@@ -9,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from combined import ALL, MODES, combined
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
@@ -67,11 +71,16 @@ def has_new(copy: Copy, count: int) -> bool:
     return set(numbers(copy.written())) >= {each["a"] for each in new_records(count)}
 
 
-@pytest.mark.parametrize("count", [6, 20, 60], ids=["fewer", "equally many", "more"])
-class TestATopicThatIsCreatedAgain:
-    """With fewer, as many, or more records than the checkpoint's offsets."""
+COUNTS = {"fewer": 6, "equally many": 20, "more": 60}
+"""Records of the new topic: fewer, as many, or more than the checkpoint's offsets."""
 
-    def test_between_two_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+
+class TestATopicThatIsCreatedAgain:
+    """Each number of records in each mode: between two runs, or while the query runs."""
+
+    @pytest.mark.parametrize(("records", "mode"), combined(list(COUNTS), MODES))
+    def test_between_two_runs(self, copy: Copy, kafka: Kafka, mode: str, records: str) -> None:
+        count = COUNTS[records]
         topic = kafka.topic("in")
         kafka.send_to_every_partition(topic, OLD)
         writer = copying(copy, topic)
@@ -88,7 +97,9 @@ class TestATopicThatIsCreatedAgain:
         copy.run_once(writer, mode)  # the new topic is the query's topic now
         assert numbers(copy.written()) == Counter([*range(20), *(each["a"] for each in new_records(count))])
 
-    def test_while_the_query_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+    @pytest.mark.parametrize(("records", "mode"), combined(list(COUNTS), MODES, odd=True))
+    def test_while_the_query_runs(self, copy: Copy, kafka: Kafka, mode: str, records: str) -> None:
+        count = COUNTS[records]
         topic = kafka.topic("in")
         kafka.send_to_every_partition(topic, OLD)
         writer = copying(copy, topic)
@@ -146,7 +157,7 @@ def test_a_crash_after_the_change_reads_the_new_topic_from_its_beginning(copy: C
     assert has_new(copy, 60)
 
 
-@pytest.mark.parametrize("kept", [1, 2], ids=["the last two are gone", "the last one is gone"])
+@pytest.mark.parametrize(("kept", "mode"), combined([1, 2], MODES))
 def test_a_checkpoint_whose_last_batches_are_gone(copy: Copy, kafka: Kafka, mode: str, kept: int) -> None:
     """Its offsets are those of the old topic again: after a crash Spark may lack several batches."""
     topic = kafka.topic("in")
@@ -281,9 +292,18 @@ def test_a_micro_batch_that_an_earlier_run_began_on_the_old_topic(copy: Copy, ka
     assert has_new(copy, 60)
 
 
+DELETED = [
+    ("true", None, False, "realtime"),
+    ("false", None, True, "microbatch"),
+    ("false", "fail", False, "microbatch"),
+    ("true", "warn", True, "realtime"),
+]
+"""Whether the query continues, by the reader's option and the run's, in a mode that has both outcomes here."""
+
+
 @pytest.mark.parametrize(
-    ("option", "on_data_loss", "continues"),
-    [("true", None, False), ("false", None, True), ("false", "fail", False), ("true", "warn", True)],
+    ("option", "on_data_loss", "continues", "mode"),
+    [(*each, mode) for *each, here in DELETED for mode in MODES if ALL or mode == here],
 )
 def test_records_that_kafka_has_deleted(
     copy: Copy, kafka: Kafka, mode: str, option: str, on_data_loss: str | None, continues: bool
