@@ -23,10 +23,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace.errors import DataLost, TopicMissing
+from tailrace.kafka import server_files
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import read_records
 from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import create_topic, delete_topics, list_topics
+from tailrace.running import topic_watch
 from tailrace.running.topic_watch import ADOPTED
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -361,6 +363,13 @@ def test_records_that_kafka_deletes_while_the_query_runs(
     running.stop()
 
 
+@pytest.fixture
+def prompt_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the topics that a query writes to as often as at those that it reads."""
+    monkeypatch.setattr(topic_watch, "_OUTPUTS_EVERY", 1)
+
+
+@pytest.mark.usefixtures("prompt_watch")
 def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     """No input is lost: it is said, and the query continues."""
     topic = kafka.topic("in")
@@ -386,6 +395,7 @@ def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplo
         assert running.stop().repeats == ""
 
 
+@pytest.mark.usefixtures("prompt_watch")
 def test_dead_letters_that_are_created_again(
     kafka: Kafka, mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -491,6 +501,16 @@ def test_a_topic_that_matches_a_pattern_and_is_deleted(
         wait_until(lambda: has_new(copy, 6), 30, "the records of the other topic")
 
 
+@pytest.fixture
+def short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a broker that was killed start again after 3 s instead of 9: until then its controller takes it for alive."""
+    settings = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    more = "".join(f"{name}={value}\n" for name, value in settings.items())
+    original = server_files._server_properties
+    monkeypatch.setattr(server_files, "_server_properties", lambda *broker: original(*broker) + more)
+
+
+@pytest.mark.usefixtures("short_sessions")
 @pytest.mark.parametrize("on_data_loss", ["fail", "warn"])
 def test_records_that_a_broker_without_them_has_replaced(copy: Copy, tmp_path: Path, on_data_loss: str) -> None:
     """It lost its log and has more records by the time the query connects: the offsets say nothing, the epochs do."""
