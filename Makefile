@@ -86,10 +86,11 @@ soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query
 	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_RESTARTS=20 $(BIN)/pytest -q tests/e2e/test_exact_stop.py \
 		tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py
 
-soak-watch: $(READY)  ## 50 runs beside busy cores without a false alarm; how soon changes of topics are noticed; 20 minutes
+soak-watch: $(READY)  ## 50 runs beside busy cores without a false alarm; how soon changes of topics are noticed; all combinations of parameters; 25 minutes
 	@rm -f $(RESULTS)/watch.json
 	@TAILRACE_FIGURES=$(RESULTS) TAILRACE_WAITS=50 $(BIN)/pytest -q tests/e2e/test_waits.py \
-		tests/e2e/test_shared_tasks.py tests/e2e/test_lost_records.py tests/e2e/test_relayed_broker.py
+		tests/e2e/test_shared_tasks.py tests/e2e/test_lost_records.py tests/e2e/test_relayed_broker.py tests/e2e/test_rights.py \
+		tests/e2e/test_controlled_source.py tests/e2e/test_formats.py tests/e2e/test_python_columns.py
 
 docs: $(READY)  ## regenerate the reference pages
 	@$(BIN)/python -m docs.generate

@@ -170,7 +170,7 @@ def executors_of(spark: SparkSession) -> list[psutil.Process]:
 def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) -> None:
     """Spark lets it read nothing. The summary counts what the next start processes again."""
     began, go_on, failed = (tmp_path / name for name in ("began", "go on", "failed"))
-    every_s = 20
+    every_s = 12
 
     @F.udf("long")
     def fail_late(value):  # type: ignore[no-untyped-def]

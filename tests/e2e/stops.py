@@ -70,19 +70,6 @@ class Query:
             assert bool(unsaved) == bool(running.summary().repeats)
 
 
-def slow(seconds: float, began: Path | None = None) -> Callable[[DataFrame], DataFrame]:
-    """Return a function that takes its time for each row, and notes in a file that it has begun."""
-
-    @F.udf("long")
-    def wait(value):  # type: ignore[no-untyped-def]
-        if began is not None:
-            began.touch()
-        time.sleep(seconds)
-        return value
-
-    return lambda df: df.withColumn("a", wait("a"))
-
-
 def held(began: Path, go_on: Path) -> Callable[[DataFrame], DataFrame]:
     """Return a function that notes its first row in a file, and finishes it when another file exists."""
 

@@ -16,8 +16,13 @@ from commands import PIPELINE, environment, running, said, tailrace
 from conftest import Kafka, marked_processes, wait_until
 
 from tailrace.cluster.cluster import Cluster, ClusterRecord
-from tailrace.running.flow import PATIENCE_S
 
+PATIENCE_S = 4.0
+IMPATIENT = f"""\
+from tailrace.running import flow
+flow.PATIENCE_S = {PATIENCE_S}
+"""
+"""Lets the watch of a pipeline's query wait for less time than it does."""
 UDF = """\
 @F.udf("double")
 def doubled(amount):
@@ -127,7 +132,7 @@ def test_a_pipeline_with_a_python_function_runs_on_a_cluster(
 def test_a_real_time_query_survives_the_loss_of_an_executor(cluster: Cluster, kafka: Kafka, tmp_path: Path) -> None:
     # Six of the eight slots: each executor runs two tasks at least.
     source, sink = kafka.topic("payments", 6), kafka.topic("decisions")
-    (tmp_path / "cards.py").write_text(PIPELINE.format(name="cards", source=source, sink=sink))
+    (tmp_path / "cards.py").write_text(IMPATIENT + PIPELINE.format(name="cards", source=source, sink=sink))
     with running(tmp_path, "--master", cluster.master_url, "--bootstrap-servers", kafka.bootstrap_servers) as process:
         kafka.send_to_every_partition(source, payments(0, 60))
         assert {value["id"] for _, value in kafka.receive_count(sink, 60)} == set(range(60))

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 import pytest
+from combined import MODES, combined
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
@@ -89,7 +90,7 @@ def test_a_source_that_is_used_twice_is_one_stream(copy: Copy, kafka: Kafka) -> 
     assert set(numbers(copy.written()).values()) == {2}
 
 
-@pytest.mark.parametrize("lost", ["fail", "go on"])
+@pytest.mark.parametrize(("lost", "mode"), combined(["fail", "go on"], MODES))  # test_lost_records.py has the others
 def test_records_that_kafka_has_deleted(copy: Copy, kafka: Kafka, mode: str, lost: str) -> None:
     topic = kafka.topic("in", 1)
     failing = {"failOnDataLoss": "true" if lost == "fail" else "false"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from combined import MODES, combined
 from conftest import Kafka
 from pyspark.sql import functions as F
 
@@ -174,19 +175,17 @@ def _sent_at(topic: str) -> None:
     bench.send([Record({"id": n}, topic=topic, timestamp=moment) for n, moment in enumerate(moments)])
 
 
-@pytest.mark.parametrize(
-    ("starting", "expected"),
-    [
-        ("earliest", [0, 1, 2, 3, 4, 5]),
-        (at("10:02"), [2, 3, 4, 5]),
-        (at("23:00"), []),
-        ({"0": 2, "1": -2}, [1, 3, 4, 5]),
-    ],
-    ids=["earliest", "timestamp", "later than all", "offsets"],
-)
-def test_where_the_first_run_begins(
-    kafka: Kafka, mode: str, tmp_path: Path, starting: Any, expected: list[int]
-) -> None:
+STARTING = {
+    "earliest": ("earliest", [0, 1, 2, 3, 4, 5]),
+    "later than all": (at("23:00"), []),
+    "timestamp": (at("10:02"), [2, 3, 4, 5]),
+    "offsets": ({"0": 2, "1": -2}, [1, 3, 4, 5]),
+}
+
+
+@pytest.mark.parametrize(("start", "mode"), combined(list(STARTING), MODES))
+def test_where_the_first_run_begins(kafka: Kafka, mode: str, tmp_path: Path, start: str) -> None:
+    starting, expected = STARTING[start]
     topic, out = fresh("in"), kafka.topic("out", partitions=1)
     _sent_at(topic)
     place = {topic: starting} if isinstance(starting, dict) else starting
@@ -196,7 +195,7 @@ def test_where_the_first_run_begins(
     assert sorted(record.row["id"] for record in rows) == expected
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "jdbc"])
+@pytest.mark.parametrize(("kind", "mode"), combined(["parquet", "csv", "jdbc"], MODES))
 def test_enrichment_from_a_static_table(spark: Any, mode: str, kind: str, tmp_path: Path) -> None:
     table = spark.createDataFrame([("DE", "europe"), ("JP", "asia")], "country string, region string")
     place = str(tmp_path / "table")

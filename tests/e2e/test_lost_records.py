@@ -1,4 +1,7 @@
-"""Records that are gone before a query has read them: topics that are created again, topics that delete records."""
+"""Records that are gone before a query has read them: topics that are created again, topics that delete records.
+
+`make soak-watch` takes all combinations of the parameters; see `combined.py` for those of `make test`.
+"""
 
 import json
 import logging
@@ -9,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from combined import ALL, MODES, combined
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka, wait_until
@@ -19,10 +23,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tailrace as tr
 from tailrace.errors import DataLost, TopicMissing
+from tailrace.kafka import server_files
 from tailrace.kafka.client import plain_client
 from tailrace.kafka.records import read_records
 from tailrace.kafka.restartable_broker import RestartableBroker
 from tailrace.kafka.topics import create_topic, delete_topics, list_topics
+from tailrace.running import topic_watch
 from tailrace.running.topic_watch import ADOPTED
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -67,11 +73,16 @@ def has_new(copy: Copy, count: int) -> bool:
     return set(numbers(copy.written())) >= {each["a"] for each in new_records(count)}
 
 
-@pytest.mark.parametrize("count", [6, 20, 60], ids=["fewer", "equally many", "more"])
-class TestATopicThatIsCreatedAgain:
-    """With fewer, as many, or more records than the checkpoint's offsets."""
+COUNTS = {"fewer": 6, "equally many": 20, "more": 60}
+"""Records of the new topic: fewer, as many, or more than the checkpoint's offsets."""
 
-    def test_between_two_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+
+class TestATopicThatIsCreatedAgain:
+    """Each number of records in each mode: between two runs, or while the query runs."""
+
+    @pytest.mark.parametrize(("records", "mode"), combined(list(COUNTS), MODES))
+    def test_between_two_runs(self, copy: Copy, kafka: Kafka, mode: str, records: str) -> None:
+        count = COUNTS[records]
         topic = kafka.topic("in")
         kafka.send_to_every_partition(topic, OLD)
         writer = copying(copy, topic)
@@ -88,7 +99,9 @@ class TestATopicThatIsCreatedAgain:
         copy.run_once(writer, mode)  # the new topic is the query's topic now
         assert numbers(copy.written()) == Counter([*range(20), *(each["a"] for each in new_records(count))])
 
-    def test_while_the_query_runs(self, copy: Copy, kafka: Kafka, mode: str, count: int) -> None:
+    @pytest.mark.parametrize(("records", "mode"), combined(list(COUNTS), MODES, odd=True))
+    def test_while_the_query_runs(self, copy: Copy, kafka: Kafka, mode: str, records: str) -> None:
+        count = COUNTS[records]
         topic = kafka.topic("in")
         kafka.send_to_every_partition(topic, OLD)
         writer = copying(copy, topic)
@@ -146,7 +159,7 @@ def test_a_crash_after_the_change_reads_the_new_topic_from_its_beginning(copy: C
     assert has_new(copy, 60)
 
 
-@pytest.mark.parametrize("kept", [1, 2], ids=["the last two are gone", "the last one is gone"])
+@pytest.mark.parametrize(("kept", "mode"), combined([1, 2], MODES))
 def test_a_checkpoint_whose_last_batches_are_gone(copy: Copy, kafka: Kafka, mode: str, kept: int) -> None:
     """Its offsets are those of the old topic again: after a crash Spark may lack several batches."""
     topic = kafka.topic("in")
@@ -281,9 +294,18 @@ def test_a_micro_batch_that_an_earlier_run_began_on_the_old_topic(copy: Copy, ka
     assert has_new(copy, 60)
 
 
+DELETED = [
+    ("true", None, False, "realtime"),
+    ("false", None, True, "microbatch"),
+    ("false", "fail", False, "microbatch"),
+    ("true", "warn", True, "realtime"),
+]
+"""Whether the query continues, by the reader's option and the run's, in a mode that has both outcomes here."""
+
+
 @pytest.mark.parametrize(
-    ("option", "on_data_loss", "continues"),
-    [("true", None, False), ("false", None, True), ("false", "fail", False), ("true", "warn", True)],
+    ("option", "on_data_loss", "continues", "mode"),
+    [(*each, mode) for *each, here in DELETED for mode in MODES if ALL or mode == here],
 )
 def test_records_that_kafka_has_deleted(
     copy: Copy, kafka: Kafka, mode: str, option: str, on_data_loss: str | None, continues: bool
@@ -341,6 +363,13 @@ def test_records_that_kafka_deletes_while_the_query_runs(
     running.stop()
 
 
+@pytest.fixture
+def prompt_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the topics that a query writes to as often as at those that it reads."""
+    monkeypatch.setattr(topic_watch, "_OUTPUTS_EVERY", 1)
+
+
+@pytest.mark.usefixtures("prompt_watch")
 def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     """No input is lost: it is said, and the query continues."""
     topic = kafka.topic("in")
@@ -366,6 +395,7 @@ def test_a_sink_that_is_created_again(copy: Copy, kafka: Kafka, mode: str, caplo
         assert running.stop().repeats == ""
 
 
+@pytest.mark.usefixtures("prompt_watch")
 def test_dead_letters_that_are_created_again(
     kafka: Kafka, mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -471,6 +501,16 @@ def test_a_topic_that_matches_a_pattern_and_is_deleted(
         wait_until(lambda: has_new(copy, 6), 30, "the records of the other topic")
 
 
+@pytest.fixture
+def short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a broker that was killed start again after 3 s instead of 9: until then its controller takes it for alive."""
+    settings = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    more = "".join(f"{name}={value}\n" for name, value in settings.items())
+    original = server_files._server_properties
+    monkeypatch.setattr(server_files, "_server_properties", lambda *broker: original(*broker) + more)
+
+
+@pytest.mark.usefixtures("short_sessions")
 @pytest.mark.parametrize("on_data_loss", ["fail", "warn"])
 def test_records_that_a_broker_without_them_has_replaced(copy: Copy, tmp_path: Path, on_data_loss: str) -> None:
     """It lost its log and has more records by the time the query connects: the offsets say nothing, the epochs do."""

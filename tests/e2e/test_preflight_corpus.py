@@ -28,9 +28,10 @@ TRIED = [
 ]
 """All of Spark's own, and a third of those with Python, which take the same few ways; `make soak` tries every one."""
 _PATIENCE_S = 20.0
-_A_MOMENT = 6
-"""Looks in which a task may be seen waiting, in one batch."""
-CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
+_BATCH_MS = 600
+_A_MOMENT_S = 0.3
+"""For how long a task may be seen waiting, in one batch."""
+CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.realTimeMode.minBatchDuration": str(_BATCH_MS)}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def done_by_spark(writer: Any, kafka: Kafka) -> str:
         own.conf.set(key, value)
     started: Any = WriterTarget(writer, RunOptions()).build(own, RunOptions()).writer
     try:
-        query = started.trigger(realTime="1 seconds").start()
+        query = started.trigger(realTime=f"{_BATCH_MS} milliseconds").start()
     except PySparkException as error:
         print(error)
         return "refused"
@@ -105,7 +106,9 @@ def done_by_spark(writer: Any, kafka: Kafka) -> str:
 def seen(query: Any) -> str:
     """What Spark does with a query, as far as it can be seen from outside."""
     deadline = time.monotonic() + _PATIENCE_S
-    read, waited, batch = False, 0, -1
+    read, batch = False, -1
+    waits_since: float | None = None
+    waited_s = 0.0
     while time.monotonic() < deadline:
         if (failed := query.exception()) is not None:
             print(failed)  # shown beside a test that fails
@@ -116,9 +119,12 @@ def seen(query: Any) -> str:
             return "starves"
         ended = progress["batchId"] if progress is not None else -1
         # For a moment tasks wait at the beginning of a batch, longer in a cold JVM; those that starve run at its end.
-        waited = (waited if ended == batch else 0) + any(stage.waiting for stage in stages)
-        batch = ended
-        if read and stages and waited < _A_MOMENT and all(stage.started == stage.total for stage in stages):
+        if ended != batch:
+            batch, waits_since, waited_s = ended, None, 0.0
+        if any(stage.waiting for stage in stages):
+            waits_since = waits_since or time.monotonic()
+            waited_s = time.monotonic() - waits_since
+        if read and stages and waited_s < _A_MOMENT_S and all(stage.started == stage.total for stage in stages):
             return "runs"
         time.sleep(0.05)
     raise AssertionError(f"nothing to be seen within {_PATIENCE_S:.0f} s: {query.status}")

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from combined import combined
 from conftest import Kafka
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,8 +96,8 @@ WIDE, WIDE_WITHOUT_LINEAGE = 96, 101
 """The fewest columns with which Spark generates no code: map functions get no hidden ones, the others four."""
 
 
-@pytest.mark.parametrize("generated", ["true", "false"])
-@pytest.mark.parametrize("kind", ["udf", "pandas", "map-arrow"])
+# Above, every kind runs with and without generated code.
+@pytest.mark.parametrize(("kind", "generated"), combined(["udf", "pandas", "map-arrow"], ["true", "false"]))
 def test_a_wide_source_in_real_time(kafka: Kafka, tmp_path: Path, kind: str, generated: str) -> None:
     """Without dead letters, so that the engine's own columns are the four of the lineage."""
     width = WIDE if kind in COLUMN_KINDS else WIDE_WITHOUT_LINEAGE

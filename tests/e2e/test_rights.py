@@ -1,4 +1,7 @@
-"""Connections, logins and permissions at a broker with TLS, SCRAM and ACLs: each error names what is missing."""
+"""Connections, logins and permissions at a broker with TLS, SCRAM and ACLs: each error names what is missing.
+
+Modes and clients are combined, half of the combinations in `make test` (`combined.py`) and all in `make soak-watch`.
+"""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from combined import MODES, combined
 from confluent_kafka.admin import AdminClient
 from conftest import consumers_of_tasks, of_sparks_env, suspended, wait_until
 from guards import Guards
@@ -28,7 +32,7 @@ from tailrace.errors import (
     TlsFailed,
     TopicMissing,
 )
-from tailrace.kafka import rights
+from tailrace.kafka import reachable, rights
 from tailrace.kafka.client import client_config
 from tailrace.kafka.reachable import BrokerPing
 from tailrace.kafka.records import NewRecord, RecordSender, read_records, send_records
@@ -41,6 +45,7 @@ SCHEMA = "id long"
 CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
 EVERYTHING = (("READ", "source"), ("WRITE", "sink"), ("WRITE", "dead"), ("CREATE", "dead"))
 CLIENTS = ("own client", "through Spark")
+GROUP_OPTIONS = ("groupIdPrefix", "kafka.group.id")
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +156,11 @@ def test_the_errors_are_the_same_with_a_java_keystore(
     case.require_refused(case.pipeline(case.options("through Spark", **options)), kind)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize(("operation", "topic"), EVERYTHING[:2])
-def test_a_right_that_is_missing(
-    spark: Any, kafka: SecuredKafka, client: str, operation: str, topic: str, mode: str
-) -> None:
-    case = Case(kafka, tuple(right for right in EVERYTHING if right != (operation, topic)))
-    name = getattr(case, topic)
+@pytest.mark.parametrize(("client", "operation", "mode"), combined(CLIENTS, ["READ", "WRITE"], MODES))
+def test_a_right_that_is_missing(spark: Any, kafka: SecuredKafka, client: str, operation: str, mode: str) -> None:
+    missing = next(right for right in EVERYTHING if right[0] == operation)
+    case = Case(kafka, tuple(right for right in EVERYTHING if right != missing))
+    name = getattr(case, missing[1])
     kafka.grant(case.user, "DESCRIBE", name)
     words = (f"user {case.user!r} may not", repr(name), f"--operation {operation.capitalize()} --topic {name}")
     case.require_refused(case.pipeline(case.options(client)), NotAuthorized, *words, mode=mode)
@@ -206,8 +209,7 @@ def test_no_right_to_write_to_the_dead_letter_topic(spark: Any, kafka: SecuredKa
     case.require_refused(here, NotAuthorized, "may not write to", dead)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("topic", ["source", "sink"])
+@pytest.mark.parametrize(("client", "topic"), combined(CLIENTS, ["source", "sink"]))
 def test_a_hidden_topic_is_missing_with_the_permission_to_see_it(
     spark: Any, kafka: SecuredKafka, client: str, topic: str
 ) -> None:
@@ -225,8 +227,7 @@ def test_looking_for_a_missing_topic_does_not_create_it(kafka: SecuredKafka) -> 
     assert "nowhere" not in AdminClient(kafka.config).list_topics(timeout=10).topics
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("option", ["groupIdPrefix", "kafka.group.id"])
+@pytest.mark.parametrize(("client", "option"), combined(CLIENTS, GROUP_OPTIONS))
 def test_a_group_is_joined_only_with_the_offset_fetching_of_old(
     spark: Any, kafka: SecuredKafka, client: str, option: str
 ) -> None:
@@ -245,8 +246,7 @@ def test_a_group_is_joined_only_with_the_offset_fetching_of_old(
         assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("option", ["groupIdPrefix", "kafka.group.id"])
+@pytest.mark.parametrize(("client", "option", "mode"), combined(CLIENTS, GROUP_OPTIONS, MODES))
 def test_a_named_group_needs_no_right(spark: Any, kafka: SecuredKafka, mode: str, client: str, option: str) -> None:
     """The tasks assign partitions to themselves and commit nothing."""
     case = Case(kafka)
@@ -281,12 +281,12 @@ def silence_rights(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> list
     monkeypatch.setattr(rights, "_connected_admin", connected)
     for name in ("kafka_topic_rights", "kafka_group_rights"):
         monkeypatch.setattr(endpoint, name, silenced(getattr(endpoint, name)))
-    for module in (rights, engine_topics):
-        monkeypatch.setattr(module, "ASK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(rights, "ASK_TIMEOUT_S", 1.0)  # it connects within this time, too
+    monkeypatch.setattr(engine_topics, "ASK_TIMEOUT_S", 0.3)
     return asked
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "mode"), combined(CLIENTS, MODES))
 def test_rights_that_the_broker_does_not_report_are_unknown(
     spark: Any, kafka: SecuredKafka, mode: str, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +321,7 @@ def test_rights_to_a_group_that_the_broker_does_not_report_are_unknown(
     assert group in finding.title + finding.why
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "mode"), combined(CLIENTS, MODES, odd=True))
 def test_a_plain_login(spark: Any, kafka: SecuredKafka, mode: str, client: str) -> None:
     case = Case(kafka)
     case.user = PLAIN_USER
@@ -346,7 +346,7 @@ def test_a_jks_trust_store(spark: Any, kafka: SecuredKafka, mode: str) -> None:
     assert len(kafka.receive_count(case.sink, 1)) == 1
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "mode"), combined(CLIENTS, MODES))
 def test_with_every_right_it_runs_and_without_any_right_to_a_group(
     spark: Any, kafka: SecuredKafka, mode: str, client: str
 ) -> None:
@@ -473,17 +473,20 @@ def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredK
         tr.start(case.pipeline(), "microbatch", bootstrap_servers="127.0.0.1:1")
 
 
-def test_a_ping_tells_a_refused_login_from_no_answer(kafka: SecuredKafka) -> None:
+def test_a_ping_tells_a_refused_login_from_no_answer(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also at the second ping, for which librdkafka reports the same error no more."""
     user = kafka.user()
     config = client_config(kafka.secured_servers, kafka.options(user))
     assert config is not None
     assert BrokerPing(config).ask() is None
+    monkeypatch.setattr(reachable, "ANSWER_TIMEOUT_S", 2.0)  # a ping with a refused login takes all of it
     ping = BrokerPing(config | {"sasl.password": "wrong"})
     assert [type(ping.ask()) for _ in range(2)] == [AuthenticationFailed] * 2
 
 
-def test_a_ping_through_spark_tells_a_refused_login_from_no_answer(spark: Any, kafka: SecuredKafka) -> None:
+def test_a_ping_through_spark_tells_a_refused_login_from_no_answer(
+    spark: Any, kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And notices when the login is accepted."""
     user = kafka.user()
     options = {"kafka.bootstrap.servers": kafka.secured_servers} | kafka.options_for_java(user, password="new")
@@ -492,6 +495,7 @@ def test_a_ping_through_spark_tells_a_refused_login_from_no_answer(spark: Any, k
         kafka.set_password(user, "new")
         wait_until(lambda: ping.ask() is None, 30, "the broker accepts the new password")
     options["kafka.bootstrap.servers"] = "127.0.0.1:1"
+    monkeypatch.setattr(engine_topics, "ANSWER_TIMEOUT_S", 1.0)
     with closing(SparkBrokerPing(spark, options)) as ping:
         assert isinstance(ping.ask(), BrokerUnreachable)
 
@@ -500,7 +504,7 @@ class Tokens:
     """Delegation tokens of a user for the secured broker, obtained and kept as Spark does on a cluster with Hadoop."""
 
     def __init__(self, spark: Any, kafka: SecuredKafka, user: str) -> None:
-        self._jvm = spark._jvm
+        self._spark, self._jvm = spark, spark._jvm
         self._conf = of_sparks_env(spark.sparkContext, "conf")
         store = {"type": "PKCS12", "location": str(kafka.folder / "broker.p12"), "password": PASSWORD}
         login = kafka.options(user)
@@ -527,12 +531,14 @@ class Tokens:
         for key in self._settings:
             self._conf.remove(key)
 
-    def obtain(self) -> None:
-        """Let Spark have a new token instead of the one before."""
+    def obtain(self, options: Mapping[str, str]) -> None:
+        """Let Spark have a new token instead of the one before, and wait until the broker accepts it."""
         spark = self._jvm.org.apache.spark.kafka010
         cluster = spark.KafkaTokenSparkConf.getClusterConfig(self._conf, "tests")
         token = spark.KafkaTokenUtil.obtainToken(self._conf, cluster)._1()
         self._jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addToken(token)
+        with closing(SparkBrokerPing(self._spark, options)) as ping:
+            wait_until(lambda: ping.ask() is None, 30, "the broker knows the token")
 
 
 def test_a_delegation_token(spark: Any, kafka: SecuredKafka, tmp_path: Path) -> None:
@@ -549,7 +555,7 @@ def test_a_delegation_token(spark: Any, kafka: SecuredKafka, tmp_path: Path) -> 
     with pytest.raises(AuthenticationFailed):
         tr.start(writer, checkpoint=tmp_path / "c")
     with Tokens(spark, kafka, case.user) as tokens:
-        tokens.obtain()
+        tokens.obtain(options)
         with tr.start(writer, checkpoint=tmp_path / "c", tasks=2) as running:
             kafka.send_to_every_partition(source, [{"id": n} for n in range(8)])
             kafka.receive_count(case.sink, 8)
@@ -558,7 +564,7 @@ def test_a_delegation_token(spark: Any, kafka: SecuredKafka, tmp_path: Path) -> 
             kafka.send_to_every_partition(source, [{"id": n} for n in range(8, 16)])
             kafka.receive_count(case.sink, 16)
             assert consumers_of_tasks(spark, source) == first
-            tokens.obtain()
+            tokens.obtain(options)
             running.checkpoint()
             kafka.send_to_every_partition(source, [{"id": n} for n in range(16, 24)])
             received = kafka.receive_count(case.sink, 24)

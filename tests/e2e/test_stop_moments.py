@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from conftest import Kafka, suspended, wait_until
 from load import Load
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from stops import STEPS, Query, collect, held, held_between_batches, slow
+from stops import STEPS, Query, collect, held, held_between_batches
 
 from tailrace.engine import has_tasks_at_work
 from tailrace.errors import QueryFailed
@@ -41,15 +42,17 @@ def test_right_after_the_start(kafka: Kafka, mode: str, tmp_path: Path, monkeypa
 def test_while_a_batch_is_planned(kafka: Kafka, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "confirm", lambda _running: None)
 
-    def join_slowly(records: DataFrame) -> DataFrame:
-        static = slow(2.0)(records.sparkSession.range(1).select(F.col("id").alias("a")))
+    began, go_on = tmp_path / "began", tmp_path / "go on"
+
+    def join(records: DataFrame) -> DataFrame:
+        static = held(began, go_on)(records.sparkSession.range(1).select(F.col("id").alias("a")))
         return records.join(F.broadcast(static.select(F.col("a").alias("b"))), F.col("a") % 1 == F.col("b")).drop("b")
 
-    query = Query(kafka, tmp_path, join_slowly)
+    query = Query(kafka, tmp_path, join)
     kafka.send_to_every_partition(query.source, [{"a": n} for n in range(100)])
     running = query.start(mode)
-    wait_until(lambda: has_tasks_at_work(running.query), 30, "the static side is being read")
-    assert running.stop(60).repeats == ""
+    wait_until(began.exists, 30, "the static side is being read")
+    assert stop_and_then(running, go_on.touch).repeats == ""
     query.require_stopped(running, mode)
     if mode == "realtime":
         assert query.written() == Counter(), "its tasks started after the request, and ended where they started"
@@ -140,11 +143,25 @@ def stop_without_broker(broker: Broker, running: RunningQuery) -> tuple[float, R
         return time.monotonic() - began, summary
 
 
+def stop_and_then(running: RunningQuery, go_on: Callable[[], object]) -> RunSummary:
+    """Stop a query that waits for something, let it go on when the stop has been requested, and return the summary."""
+    outcome: list[Any] = []
+    stopping = threading.Thread(target=collect, args=(lambda: running.stop(60), outcome))
+    stopping.start()
+    wait_until(lambda: running._ending.is_requested, 30, "the stop")
+    go_on()
+    stopping.join(90)
+    (summary,) = outcome
+    assert isinstance(summary, RunSummary), summary
+    return summary
+
+
 def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Path) -> None:
-    query = Query(kafka, tmp_path, slow(0.05, tmp_path / "began"))
-    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(400)])  # 10 s in two tasks
+    began, go_on = tmp_path / "began", tmp_path / "go on"
+    query = Query(kafka, tmp_path, held(began, go_on))
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(400)])
     running = query.start("realtime")
-    wait_until((tmp_path / "began").exists, 30, "rows are processed")
+    wait_until(began.exists, 30, "rows are processed")
     wait_until(lambda: sum(each.records for each in running.positions()) == 400, 30, "both tasks have read theirs")
     summary = running.stop(1)
     assert summary.repeats == "its batch did not end within 1 s"
@@ -152,7 +169,7 @@ def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Pat
     query.require_stopped(running, "realtime")
     assert query.logged("commits") == set(), "nothing is saved"
     running = query.start("realtime")
-    summary = running.stop(60)
+    summary = stop_and_then(running, go_on.touch)
     assert summary.repeats == "", "what was read is finished, and saved"
     assert summary.uncommitted_rows == 0
     query.require_stopped(running, "realtime")
@@ -164,8 +181,9 @@ def test_rows_that_a_slow_function_has_not_processed(kafka: Kafka, tmp_path: Pat
 
 
 def test_in_the_middle_of_a_large_micro_batch(kafka: Kafka, tmp_path: Path) -> None:
-    query = Query(kafka, tmp_path, slow(0.0002))
-    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(LARGE)])  # 7 s in two tasks
+    go_on = tmp_path / "go on"
+    query = Query(kafka, tmp_path, held(tmp_path / "began", go_on))
+    kafka.send_to_every_partition(query.source, [{"a": n} for n in range(LARGE)])
     running = query.start("microbatch")
     wait_until(lambda: query.logged("offsets") == {"0"}, 30, "the batch has begun")
     summary = running.stop(0.5)
@@ -175,7 +193,7 @@ def test_in_the_middle_of_a_large_micro_batch(kafka: Kafka, tmp_path: Path) -> N
     assert query.logged("commits") == set()
     running = query.start("microbatch")
     wait_until(lambda: has_tasks_at_work(running.query), 30, "the batch runs again")
-    assert running.stop(60).repeats == "", "the batch is finished first"
+    assert stop_and_then(running, go_on.touch).repeats == "", "the batch is finished first"
     assert query.logged("commits") == {"0"}
     query.finish("microbatch")
     assert set(query.written()) == set(range(LARGE))

@@ -1,6 +1,7 @@
 """Send records to a topic and read them."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError as KafkaErrorCode
 from tailrace.errors import KafkaError, counted
 from tailrace.kafka.failures import SEE_BROKER_LOG
 from tailrace.kafka.rights import READ, WRITE, not_authorized
-from tailrace.kafka.topics import ClientConfig, log_ends, partition_counts
+from tailrace.kafka.topics import ASK_TIMEOUT_S, ClientConfig, log_ends, partition_counts
 
 ANY_PARTITION = -1
 _PRODUCER = {
@@ -30,6 +31,11 @@ _CONSUMER = {
     "enable.auto.commit": False,
     # If the broker deletes old records meanwhile, continue with the oldest that exists.
     "auto.offset.reset": "earliest",
+}
+_BOUNDED = {
+    "enable.partition.eof": True,
+    # The broker says only then that an empty partition has no record: by default after half a second.
+    "fetch.wait.max.ms": 10,
 }
 _POLL_S = 0.2
 """The longest delay of Ctrl-C; records arrive without delay."""
@@ -188,11 +194,14 @@ def _records(
     config: ClientConfig, topic: str, begin: Mapping[int, int], until: Mapping[int, int] | None, count: int | None
 ) -> Generator[TopicRecord]:
     failures: list[KafkaErrorCode] = []
-    settings = {"enable.partition.eof": until is not None, "error_cb": failures.append}
-    consumer = Consumer({**config, **_CONSUMER, **settings})
+    bounded = _BOUNDED if until is not None else {}
+    consumer = Consumer({**config, **_CONSUMER, **bounded, "error_cb": failures.append})
     unfinished = set(begin)
     yielded = 0
     try:
+        with suppress(KafkaException):  # the loop below finds out why
+            # A client that does not know the leaders looks for the first offsets only half a second later.
+            consumer.list_topics(timeout=ASK_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in begin.items()])
         while unfinished and yielded != count:
             message = consumer.poll(_POLL_S)

@@ -89,11 +89,19 @@ class FakeConsumer:
         self.settings = settings
         self.left = iter(self.polls)
         FakeConsumer.last = self
-        self.closed = False
+        self.closed = self.has_metadata = self.had_metadata = False
 
     last: "FakeConsumer"
 
+    def list_topics(self, timeout: float) -> None:
+        self.has_metadata = True
+        if self.is_mute:
+            raise KafkaException(KafkaErrorCode(KafkaErrorCode._TRANSPORT))
+
+    is_mute = False
+
     def assign(self, partitions: list[Any]) -> None:
+        self.had_metadata = self.has_metadata
         self.assigned = {each.partition: each.offset for each in partitions}
 
     def poll(self, _timeout: float) -> Any:
@@ -133,6 +141,27 @@ def test_existing_records_are_read_to_the_end_of_each_partition(topic: Topic) ->
     assert FakeConsumer.last.closed
 
 
+def test_the_first_record_does_not_wait_for_a_second_look_at_the_leaders(topic: Topic) -> None:
+    topic({0: 1}, [Polled(0, 0)])
+    assert read() == [(0, 0)]
+    assert FakeConsumer.last.had_metadata
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_an_empty_partition_is_reported_at_once_if_its_end_is_waited_for(topic: Topic, bounded: bool) -> None:
+    topic({0: 0}, [end(0) if bounded else Polled(0, 0)])
+    read(count=None if bounded else 1)
+    assert FakeConsumer.last.settings.get("fetch.wait.max.ms") == (10 if bounded else None)
+
+
+def test_a_broker_that_is_slow_to_list_its_topics_may_still_send_records(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeConsumer, "is_mute", True)
+    topic({0: 1}, [None, Polled(0, 0)])
+    assert read() == [(0, 0)]
+
+
 def test_records_that_arrive_while_reading_are_left_out(topic: Topic) -> None:
     topic({0: 1, 1: 5}, [Polled(0, 0), Polled(0, 1), Polled(0, 2), Polled(1, 4), Polled(1, 5)])
     assert read() == [(0, 0), (1, 4)]
@@ -152,7 +181,7 @@ def test_a_partition_may_end_before_its_log_does(topic: Topic) -> None:
 def test_a_count_waits_for_that_many_records(topic: Topic) -> None:
     topic({0: 1}, [Polled(0, 0), None, None, Polled(0, 1), Polled(0, 2)])
     assert read(count=2) == [(0, 0), (0, 1)]
-    assert FakeConsumer.last.settings["enable.partition.eof"] is False
+    assert "enable.partition.eof" not in FakeConsumer.last.settings
 
 
 def test_latest_starts_at_the_end_of_the_topic(topic: Topic) -> None:
