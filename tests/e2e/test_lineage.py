@@ -226,9 +226,9 @@ def test_a_function_over_whole_rows_sees_no_hidden_column_and_lineage_ends_there
     assert all(record.headers == () for record in output.records)
 
 
-def test_duplicates_within_a_watermark_keep_their_origin() -> None:
+def test_duplicates_within_a_watermark_keep_their_origin(mode: str) -> None:
     here = pipeline(lambda df: df.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["card"]).select("id"))
-    output = run(here, payments(20), "microbatch")
+    output = run(here, payments(20), mode)
     assert len(output.records) == 5
     require_origins(here, output)
 
