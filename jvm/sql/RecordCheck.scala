@@ -22,6 +22,8 @@ case class Malformed(reason: String, error: String)
  * Parses a record's bytes into columns, or applies the policy for malformed records.
  *
  * Each task has its own copy, and one thread calls it.
+ *
+ * @param isRepeated whether another check counts the same records and reports the malformed ones
  */
 case class RecordCheck(
     format: String,
@@ -30,7 +32,11 @@ case class RecordCheck(
     timeZone: String,
     failing: Boolean,
     deadLetters: Option[DeadLetters],
-    counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
+    counts: RecordCounts,
+    isRepeated: Boolean = false)(@transient val killed: KilledTaskCounts) {
+
+  /** The check of another read of the same source. */
+  def repeated: RecordCheck = copy(isRepeated = true)(killed)
 
   /** The schema of a good record: columns are nullable as the user declares them, nested fields always. */
   def content: StructType = StructType(schema.map(field => field.copy(dataType = field.dataType.asNullable)))
@@ -59,15 +65,17 @@ case class RecordCheck(
     val parsed = read(value)
     parsed match {
       case Right(row) =>
-        counts.accept()
+        if (!isRepeated) counts.accept()
         row
       case Left(malformed) =>
         if (failing) {
           throw new RecordMalformedException(
             s"record $topic-$partition@$offset is malformed: ${malformed.reason}: ${malformed.error}")
         }
-        deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros))
-        counts.refuse(malformed.reason)
+        if (!isRepeated) {
+          deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros))
+          counts.refuse(malformed.reason)
+        }
         null
     }
   }

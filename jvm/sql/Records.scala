@@ -50,14 +50,6 @@ object Records {
     Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
   }
 
-  /** How often a plan reads the source of a check. */
-  def uses(frame: DataFrame, check: RecordCheck): Int = {
-    val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    plan.collect { case node =>
-      node.expressions.map(_.collect { case Literal(other: RecordCheck, _) if other eq check => 1 }.size).sum
-    }.sum
-  }
-
   /** Create a check whose counts are registered with the session's context. */
   def check(
       session: SparkSession,

@@ -42,6 +42,7 @@ from tailrace.engine.records import (
     malformed_in_all,
     read_records,
     require_sizes,
+    separate_reads,
     with_lineage_headers,
 )
 from tailrace.engine.sessions import (
@@ -112,6 +113,7 @@ __all__ = [
     "running_stages",
     "runs_in_real_time",
     "save",
+    "separate_reads",
     "stream_reads",
     "supports_own_sink",
     "uncontrolled",
