@@ -52,10 +52,13 @@ object Lineage {
    */
   def carry(frame: DataFrame, python: Boolean): DataFrame = {
     val analysed = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    val inlined = if (analysed.exists(_.isInstanceOf[WithCTE])) InlineCTE(alwaysInline = true)(analysed) else analysed
-    val rewritten = new PlanRewriter(python).rewrite(inlined)
+    val rewritten = new PlanRewriter(python).rewrite(inlined(analysed))
     Dataset.ofRows(frame.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession], rewritten)
   }
+
+  /** The same plan with each common table expression where it is used. */
+  private[tailrace] def inlined(analysed: LogicalPlan): LogicalPlan =
+    if (analysed.exists(_.isInstanceOf[WithCTE])) InlineCTE(alwaysInline = true)(analysed) else analysed
 
   /** Whether a column is hidden from the user. */
   private[sql] def isHidden(name: String): Boolean = Names(name)

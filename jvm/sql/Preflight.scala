@@ -180,7 +180,10 @@ object Preflight {
     /** Run the checks of Spark's analyser for streaming and for real time. */
     def checkAnalysis(): Unit = if (spark.sessionState.conf.isUnsupportedOperationCheckEnabled) {
       if (realTime) {
-        recordRefusal(Origin())(UnsupportedOperationChecker.checkAdditionalRealTimeModeConstraints(analyzed, outputMode))
+        recordRefusal(Origin()) {
+          UnsupportedOperationChecker.checkAdditionalRealTimeModeConstraints(analyzed, outputMode)
+          if (checksAllowlist) RealTimeOperators.checkUnions(analyzed)
+        }
       }
       recordRefusal(Origin())(UnsupportedOperationChecker.checkForStreaming(analyzed, outputMode))
     }
@@ -226,7 +229,7 @@ object Preflight {
     }
 
     private def checkAllowlist(executed: SparkPlan): Unit =
-      try RealTimeModeAllowlist.checkAllowedPhysicalOperator(executed, throwException = true)
+      try RealTimeOperators.check(spark, executed)
       catch {
         case refused: SparkThrowable if refused.getCondition == AllowlistCondition =>
           // Spark reports class names only as a sentence: "a.b.C, a.b.D are".

@@ -24,6 +24,7 @@ case class Malformed(reason: String, error: String)
  * Each task has its own copy, and one thread calls it.
  *
  * @param source the number of the source in the pipeline
+ * @param isRepeated whether another check counts the same records and reports the malformed ones
  */
 case class RecordCheck(
     format: String,
@@ -33,7 +34,11 @@ case class RecordCheck(
     failing: Boolean,
     deadLetters: Option[DeadLetters],
     source: Int,
-    counts: RecordCounts)(@transient val killed: KilledTaskCounts) {
+    counts: RecordCounts,
+    isRepeated: Boolean = false)(@transient val killed: KilledTaskCounts) {
+
+  /** The check of another read of the same source. */
+  def repeated: RecordCheck = copy(isRepeated = true)(killed)
 
   /** The schema of a good record: columns are nullable as the user declares them, nested fields always. */
   def content: StructType = StructType(schema.map(field => field.copy(dataType = field.dataType.asNullable)))
@@ -64,15 +69,17 @@ case class RecordCheck(
     val parsed = read(value)
     parsed match {
       case Right(row) =>
-        counts.accept()
+        if (!isRepeated) counts.accept()
         row
       case Left(malformed) =>
         if (failing) {
           throw new RecordMalformedException(
             s"record $topic-$partition@$offset is malformed: ${malformed.reason}: ${malformed.error}")
         }
-        deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros, source, ids))
-        counts.refuse(malformed.reason)
+        if (!isRepeated) {
+          deadLetters.foreach(_.send(malformed, value, key, headers, topic, partition, offset, timestampMicros, source, ids))
+          counts.refuse(malformed.reason)
+        }
         null
     }
   }

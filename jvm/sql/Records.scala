@@ -19,7 +19,7 @@ object Records {
   private val SourceColumns = Seq("value", "key", "headers", "topic", "partition", "offset", "timestamp")
 
   /**
-   * Return the good records of a frame read from Kafka, with their content in the column [[Record]].
+   * Return the good records of a frame read from Kafka, with their content in the column [[Record]] and the source's number.
    *
    * The check is a nondeterministic expression in a Project, so the optimizer neither moves nor repeats it: each record is
    * parsed once, and a bad one becomes a dead letter once.
@@ -46,16 +46,8 @@ object Records {
       propagateNull = false,
       returnNullable = true,
       isDeterministic = false)
-    val checked = Project(Alias(call, Record)() +: plan.output, plan)
+    val checked = Project(Seq(Alias(call, Record)(), Alias(Literal(check.source), Lineage.Source)()) ++ plan.output, plan)
     Dataset.ofRows(session, Filter(IsNotNull(checked.output.head), checked))
-  }
-
-  /** How often a plan reads the source of a check. */
-  def uses(frame: DataFrame, check: RecordCheck): Int = {
-    val plan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
-    plan.collect { case node =>
-      node.expressions.map(_.collect { case Literal(other: RecordCheck, _) if other eq check => 1 }.size).sum
-    }.sum
   }
 
   /** Create a check whose counts are registered with the session's context. */

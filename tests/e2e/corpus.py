@@ -97,6 +97,11 @@ def adds_and_drops_columns(s: Sources) -> DataFrame:
 
 
 @runs
+def drops_duplicates_within_a_watermark(s: Sources) -> DataFrame:
+    return s.events().withWatermark("time", "10 minutes").dropDuplicatesWithinWatermark(["id"])
+
+
+@runs
 def renames(s: Sources) -> DataFrame:
     return s.events().withColumnRenamed("amount", "value_of_it")
 
@@ -321,8 +326,13 @@ def sorts_within_partitions(s: Sources) -> DataFrame:
 
 
 @refused
-def drops_duplicates_within_a_watermark(s: Sources) -> DataFrame:
-    return s.events().withWatermark("time", "10 minutes").dropDuplicatesWithinWatermark(["id"])
+def drops_duplicates_within_a_watermark_below_a_union(s: Sources) -> DataFrame:
+    return drops_duplicates_within_a_watermark(s).union(s.events(s.other))
+
+
+@refused
+def drops_duplicates_within_a_watermark_in_one_partition(s: Sources) -> DataFrame:
+    return drops_duplicates_within_a_watermark(s).coalesce(1)
 
 
 @refused

@@ -83,11 +83,13 @@ def writer_of(case: Case, sources: Sources, kafka: Kafka, folder: Path) -> Any:
 
 
 def done_by_spark(writer: Any, kafka: Kafka) -> str:
-    """Start it in real time as Tailrace does, Python functions included, without any check of its own, and see."""
+    """Start it in real time as Tailrace does, Python functions included, without the checks before a start, and see."""
     own = engine.clone_session(engine.writer_frame(writer).sparkSession)
     for key, value in {**query_settings(realtime=True, local=True), **CONF}.items():
         own.conf.set(key, value)
-    started: Any = WriterTarget(writer, RunOptions()).build(own, RunOptions()).writer
+    built = WriterTarget(writer, RunOptions()).build(own, RunOptions())
+    engine.allow_operators(built.frame)
+    started: Any = built.writer
     try:
         query = started.trigger(realTime=f"{_BATCH_MS} milliseconds").start()
     except PySparkException as error:

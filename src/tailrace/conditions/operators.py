@@ -78,7 +78,7 @@ OPERATIONS: dict[str, Operation] = {
     "TakeOrderedAndProject": Operation("a sort with a limit", "aggregate with max_by or min_by", ("limit",)),
     "StreamingDeduplicateWithinWatermark": Operation(
         "dropDuplicatesWithinWatermark",
-        "use dropDuplicates with the key and the time that has the watermark",
+        "use Spark 4.3, or dropDuplicates with the key and the time that has the watermark",
         ("dropDuplicatesWithinWatermark",),
     ),
     "FlatMapGroupsInPandasWithState": Operation("applyInPandasWithState", _BY_GROUP, ("applyInPandasWithState",)),

@@ -22,7 +22,7 @@ SOURCE_TWICE = Condition(
     spark=("STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED",),
     what="a union of a source with itself cannot run in real time",
     why="both sides are the same read, and real time runs a read only once",
-    fix="produce the rows in one pass (explode, when), or read the topic twice: two KafkaSource, two readStream",
+    fix="read the topic twice, with two readStream; or produce the rows in one pass (explode, when)",
     only_realtime=True,
 )
 

@@ -24,6 +24,7 @@ from tailrace.engine.queries import (
     RunControl,
     StageTasks,
     TaskTimes,
+    allow_operators,
     control_sources,
     failure_text,
     has_running_tasks,
@@ -43,6 +44,7 @@ from tailrace.engine.records import (
     malformed_in_all,
     read_records,
     require_sizes,
+    separate_reads,
     with_lineage_headers,
 )
 from tailrace.engine.sessions import (
@@ -88,6 +90,7 @@ __all__ = [
     "SparkBrokerPing",
     "StageTasks",
     "TaskTimes",
+    "allow_operators",
     "capacity",
     "carry_lineage",
     "clone_session",
@@ -116,6 +119,7 @@ __all__ = [
     "running_stages",
     "runs_in_real_time",
     "save",
+    "separate_reads",
     "stream_reads",
     "supports_own_sink",
     "uncontrolled",

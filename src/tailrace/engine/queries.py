@@ -169,6 +169,11 @@ def control_sources(frame: DataFrame, *, bounded: bool, tasks: int | None = None
     return DataFrame(control.control(frame._jdf, bounded, tasks or 0), frame.sparkSession)
 
 
+def allow_operators(frame: DataFrame) -> None:
+    """Let a query run in real time with operators that Tailrace adds to Spark's allowlist, if it has any."""
+    tailrace_of(frame.sparkSession).RealTimeOperators.allow(frame._jdf)
+
+
 def with_data_loss(frame: DataFrame, *, fails: bool) -> DataFrame:
     """Return the same rows, whose Kafka sources fail or continue if records are gone."""
     control = jvm_of(frame.sparkSession).org.apache.spark.sql.kafka010.tailrace.SourceControl

@@ -32,7 +32,7 @@ class RecordCounts:
 
     def uses(self, frame: DataFrame) -> int:
         """Return how often a frame reads the counted source."""
-        return int(tailrace_of(frame.sparkSession).Records.uses(frame._jdf, self._check))
+        return int(tailrace_of(frame.sparkSession).SourceReads.count(frame._jdf, self._check))
 
     def malformed(self) -> dict[str, int]:
         """Return the number of malformed records by reason."""
@@ -103,6 +103,11 @@ def read_records(raw: DataFrame, check: RecordCheck) -> tuple[DataFrame, RecordC
         check.source,
     )
     return DataFrame(records.read(raw._jdf, checker), spark), RecordCounts(checker)
+
+
+def separate_reads(frame: DataFrame) -> DataFrame:
+    """Return the same rows, for which each use of a source is a read of its own."""
+    return DataFrame(tailrace_of(frame.sparkSession).SourceReads.separate(frame._jdf), frame.sparkSession)
 
 
 def carry_lineage(frame: DataFrame, *, python: bool) -> DataFrame:

@@ -4,13 +4,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.engine.gateway import classic_of, jvm_of
+from tailrace.engine.gateway import classic_of, jvm_of, tailrace_of
 from tailrace.plan.slots import Capacity
 
 
 def clone_session(spark: SparkSession) -> SparkSession:
     """Return a session with the same views and settings; its later settings are its own."""
-    return SparkSession(spark.sparkContext, classic_of(spark).cloneSession())
+    clone = tailrace_of(spark).RealTimeOperators.cloneOf(classic_of(spark))
+    return SparkSession(spark.sparkContext, clone)
 
 
 def explicit_settings(spark: SparkSession) -> dict[str, str]:

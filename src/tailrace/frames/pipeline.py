@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engine import RecordCounts, SizeLimits, carry_lineage
+from tailrace.engine import RecordCounts, SizeLimits, carry_lineage, separate_reads
 from tailrace.errors import DefinitionError
 from tailrace.frames.names import EVENT_TIME, TOPIC
 from tailrace.frames.sink import sink_frame
 from tailrace.frames.source import kafka_frame, source_frame
 from tailrace.frames.user_code import user_code
-from tailrace.pipeline import RESERVED_PREFIX, KafkaSource, Pipeline
+from tailrace.pipeline import RESERVED_PREFIX, Pipeline
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class PipelineFrame:
 
     rows: DataFrame
     counts: tuple[RecordCounts, ...]
+    reads: tuple[int, ...]
+    """How often the function uses each source, and the query reads it."""
     lost: str
     """What the outputs do not say about a record's origin, as a sentence; empty if nothing is lost."""
     given: tuple[DataFrame, ...]
@@ -68,12 +70,16 @@ def pipeline_frame(
             why=f"names that begin with {RESERVED_PREFIX} are reserved",
             fix="rename it",
         )
-    for source, (_, counted) in zip(pipeline.sources, sources, strict=True):
-        _require_one_use(pipeline, source, counted.uses(result))
+    counts = tuple(counted for _, counted in sources)
+    reads = tuple(counted.uses(result) for counted in counts)
+    _require_every_source(pipeline, reads)
+    if max(reads) > 1:
+        result = separate_reads(result)
     carried = carry_lineage(result, python=carries_python) if pipeline.lineage else result
     return PipelineFrame(
         sink_frame(pipeline, carried, limits),
-        tuple(counted for _, counted in sources),
+        counts,
+        reads,
         _lost(pipeline, carried),
         tuple(frame for frame, _ in sources),
         result,
@@ -93,19 +99,14 @@ def _let_workers_import(spark: SparkSession, pipeline: Pipeline) -> None:
         environment["PYTHONPATH"] = os.pathsep.join([each for each in known if each] + [folder])
 
 
-def _require_one_use(pipeline: Pipeline, source: KafkaSource, uses: int) -> None:
-    if uses == 0:
-        raise DefinitionError(
-            f"the function of pipeline {pipeline.name!r} does not use its source {source.in_words}",
-            why="nothing would read that source",
-            fix="use its DataFrame, or remove that source from the pipeline",
-        )
-    if uses > 1:
-        raise DefinitionError(
-            f"the function of pipeline {pipeline.name!r} uses its source {source.in_words} {uses} times",
-            why="each use would read every record again, and real time cannot read a source twice",
-            fix="do it in one pass, such as F.explode(F.array(...)) instead of a union; or write two pipelines",
-        )
+def _require_every_source(pipeline: Pipeline, reads: Sequence[int]) -> None:
+    for source, number in zip(pipeline.sources, reads, strict=True):
+        if number == 0:
+            raise DefinitionError(
+                f"the function of pipeline {pipeline.name!r} does not use its source {source.in_words}",
+                why="nothing would read that source",
+                fix="use its DataFrame, or remove that source from the pipeline",
+            )
 
 
 def _lost(pipeline: Pipeline, result: DataFrame) -> str:

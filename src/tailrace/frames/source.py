@@ -173,14 +173,13 @@ def source_frame(
     schema = record_schema(source)
     checked, counts = read_records(raw, _record_check(pipeline, number, schema, bootstrap_servers))
     metadata = [F.struct(*_METADATA).alias(source.metadata)] if source.metadata is not None else []
-    hidden = _hidden_columns(pipeline, number) if pipeline.lineage else []
+    hidden = _hidden_columns(pipeline, source) if pipeline.lineage else []
     whole = checked.select(RECORD, *metadata, *hidden)
     shown = [F.col(quoted(RECORD) + "." + quoted(name)) for name in schema.fieldNames()]
     return whole.select(*shown, *([quoted(source.metadata)] if source.metadata is not None else [])), counts
 
 
-def _hidden_columns(pipeline: Pipeline, number: int) -> list[Column]:
-    source = pipeline.sources[number]
+def _hidden_columns(pipeline: Pipeline, source: KafkaSource) -> list[Column]:
     event_time = F.col("timestamp")
     if source.event_time is not None:
         event_time = F.coalesce(F.col(quoted(RECORD) + "." + quoted(source.event_time)), event_time)
@@ -189,7 +188,7 @@ def _hidden_columns(pipeline: Pipeline, number: int) -> list[Column]:
         F.col("partition").alias(PARTITION),
         F.col("offset").alias(OFFSET),
         event_time.alias(EVENT_TIME),
-        F.lit(number).alias(SOURCE),
+        F.col(SOURCE),
         *([F.struct("value", "key", "headers").alias(RAW)] if pipeline.python_errors == "dead-letter" else []),
     ]
 

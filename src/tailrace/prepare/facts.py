@@ -41,7 +41,7 @@ def gather_facts(
     """
     sink = engine.writer_settings(built.writer) if built.writer is not None else None
     # Only a controlled source can share tasks.
-    tasks = target.tasks(options.source_tasks if not built.uncontrolled else None)
+    tasks = target.tasks(options.source_tasks if not built.uncontrolled else None, built.reads)
     examined = engine.examine(
         built.frame,
         output_mode=sink.output_mode if sink is not None else "update",

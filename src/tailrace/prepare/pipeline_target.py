@@ -85,9 +85,9 @@ class PipelineTarget:
         """The number of its streaming sources."""
         return len(self._topics.sources)
 
-    def tasks(self, most: int | None) -> int | None:
+    def tasks(self, most: int | None, reads: Sequence[int] = ()) -> int | None:
         """Return how many tasks read its sources; None if their partitions are unknown."""
-        return self._topics.tasks(most)
+        return self._topics.tasks(most, reads)
 
     def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:
         """Return the running session, or start one."""
@@ -156,6 +156,7 @@ class PipelineTarget:
             frame.rows,
             writer,
             frame.counts,
+            frame.reads,
             frame.lost,
             costs,
             outputs=outputs,

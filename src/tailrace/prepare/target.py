@@ -1,6 +1,6 @@
 """What can be prepared: a pipeline, a ``DataStreamWriter``, or a streaming DataFrame."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -27,6 +27,7 @@ class BuiltQuery:
         frame: The rows that it writes.
         writer: How it writes them; None for a DataFrame, which can only be checked.
         counts: The record counts of its sources.
+        reads: How often it reads each source; empty if once.
         lost_lineage: What its outputs do not say about a record's origin, in words; empty if nothing is lost.
         costs: The costs of its Python functions, if the engine runs them.
         microbatch_output: Its output mode in micro-batch.
@@ -41,6 +42,7 @@ class BuiltQuery:
     frame: DataFrame
     writer: DataStreamWriter | None = None
     counts: tuple[engine.RecordCounts, ...] = ()
+    reads: tuple[int, ...] = ()
     lost_lineage: str = ""
     costs: engine.FunctionCosts | None = None
     microbatch_output: str = "update"
@@ -98,11 +100,12 @@ class Target(Protocol):
     def sources(self) -> int:
         """The number of its streaming sources."""
 
-    def tasks(self, most: int | None) -> int | None:
+    def tasks(self, most: int | None, reads: Sequence[int] = ()) -> int | None:
         """Return how many tasks read its sources; None if their partitions are unknown.
 
         Args:
             most: The most tasks that read each source; None for one task per partition.
+            reads: How often the query reads each source; empty if once, or if that is not known yet.
         """
 
     def session(self, options: RunOptions, announce: Announce | None) -> tuple[SparkSession, bool]:

@@ -45,15 +45,18 @@ class QueryTopics:
         """The topics whose permissions the broker does not report."""
         return {topic for source in self.known for topic in source.rights_unknown}
 
-    def tasks(self, most: int | None) -> int | None:
+    def tasks(self, most: int | None, reads: Sequence[int] = ()) -> int | None:
         """Return how many tasks read all sources; None if the partitions of some are unknown.
 
         Args:
             most: The most tasks that read each source; None for one task per partition.
+            reads: How often the query reads each source; empty if once.
         """
         if not self.known or None in self.sources:
             return None
-        return sum(source.total if most is None else min(source.total, most) for source in self.known)
+        times = reads or [1] * len(self.sources)
+        tasks = [source.total if most is None else min(source.total, most) for source in self.known]
+        return sum(number * each for number, each in zip(times, tasks, strict=True))
 
 
 def source_topics(endpoint: Endpoint) -> SourceTopics | None:

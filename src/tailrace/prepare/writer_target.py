@@ -1,5 +1,7 @@
 """A ``DataStreamWriter`` or a streaming DataFrame as a target: queries that are not written as a pipeline."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -57,9 +59,9 @@ class FrameTarget:
         """The number of its streaming sources."""
         return len(self._topics.sources)
 
-    def tasks(self, most: int | None) -> int | None:
+    def tasks(self, most: int | None, reads: Sequence[int] = ()) -> int | None:
         """Return how many tasks read its sources; None if their partitions are unknown."""
-        return self._topics.tasks(most)
+        return self._topics.tasks(most, reads)
 
     def session(self, _options: RunOptions, _announce: Announce | None) -> tuple[SparkSession, bool]:
         """Return the session of the DataFrame, which cannot be restarted."""

@@ -182,6 +182,8 @@ def start_in_spark(built: BuiltQuery, prepared: Prepared) -> StreamingQuery:
     if built.writer is None:
         raise AssertionError(f"{built.name}: only a query with a sink is started")
     options, location = prepared.options, prepared.checkpoint.location
+    if options.realtime:
+        engine.allow_operators(built.frame)
     if built.sink is not None:
         written = engine.writer_settings(built.writer).options
         return built.sink.start(

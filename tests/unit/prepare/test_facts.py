@@ -11,7 +11,7 @@ from tailrace.prepare import facts
 from tailrace.prepare.options import RunOptions
 
 TARGET: Any = SimpleNamespace(
-    tasks=lambda most: 24 if most is None else min(24, most),
+    tasks=lambda most, _reads: 24 if most is None else min(24, most),
     sink_facts=lambda: facts.UNKNOWN_TOPIC,
     rights_unknown=set(),
     delivery=lambda *_: None,
@@ -30,7 +30,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def slots_of(uncontrolled: str = "", **options: Any) -> Slots | None:
-    built: Any = SimpleNamespace(name="fraud", writer=None, frame=None, microbatch_output="", uncontrolled=uncontrolled)
+    built: Any = SimpleNamespace(
+        name="fraud", writer=None, frame=None, reads=(), microbatch_output="", uncontrolled=uncontrolled
+    )
     return facts.gather_facts(TARGET, built, OWN, RunOptions(**options), None, reads=(), reachable=True).slots
 
 

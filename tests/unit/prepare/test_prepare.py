@@ -1,5 +1,6 @@
 """The path that check and start share, with a target and a Spark that are not there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class FakeTarget:
         self.steps.append("look up")
         findings.ask(self._topics)
 
-    def tasks(self, most: int | None) -> int:
+    def tasks(self, most: int | None, _reads: Sequence[int] = ()) -> int:
         return self.partitions if most is None else min(self.partitions, most)
 
     def _topics(self) -> None:

@@ -25,6 +25,11 @@ def test_each_source_is_read_by_at_most_so_many_tasks(most: int | None, tasks: i
     assert both.tasks(most) == tasks
 
 
+def test_a_source_that_is_read_twice_has_twice_as_many_tasks() -> None:
+    both = QueryTopics((SourceTopics({"payments": 7}), SourceTopics({"refunds": 2})))
+    assert (both.tasks(None, (2, 1)), both.tasks(4, (1, 3))) == (16, 10)
+
+
 def test_the_tasks_are_unknown_if_one_source_is() -> None:
     assert QueryTopics((SourceTopics({"payments": 7}), None)).tasks(None) is None
     assert QueryTopics().tasks(2) is None

@@ -7,7 +7,7 @@ Problem:
 Do this instead:
     Each finding has a rewrite. These all run in real time: projections, filters, ``explode``, Python functions on
     columns, ``mapInPandas``, ``mapInArrow``, unions of different sources, aggregates by key, time windows,
-    ``dropDuplicates`` and joins with a small static table.
+    ``dropDuplicates``, ``dropDuplicatesWithinWatermark`` and joins with a small static table.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
 """A union has one source on both sides.
 
 Problem:
-    ``events.where("a").union(events.where("b"))``: both sides are one read of one source.
+    ``events.where("a").union(events.where("b"))`` in your own query: both sides are one read of one source, whose
+    checkpoint Spark would continue only as one read. In the function of a pipeline each use is a read of its own.
 
 Do this instead:
-    Produce the rows in one pass with ``explode`` or ``when``; or read the topic twice, with two ``readStream`` or two
-    ``KafkaSource``.
+    Read the topic twice, with two ``readStream``; or produce the rows in one pass with ``explode`` or ``when``.
 """
 
 from collections.abc import Iterator
