@@ -37,26 +37,29 @@ object SourceReads {
 
   private def analyzed(frame: DataFrame): LogicalPlan = frame.asInstanceOf[Dataset[_]].queryExecution.analyzed
 
-  private def reads(plan: LogicalPlan): Seq[RecordCheck] = plan.collect { case node => checkOf(node) }.flatten
+  private def reads(plan: LogicalPlan): Seq[RecordCheck] = readOf(plan).map(Seq(_)).getOrElse(plan.children.flatMap(reads))
 
-  /** The check of the source's records, if a node is the first one above the source. */
-  private def checkOf(node: LogicalPlan): Option[RecordCheck] = node match {
-    case project: Project =>
-      project.expressions.flatMap(_.collect { case Literal(check: RecordCheck, _) => check }).headOption
+  /** The check of a source's records, if a node is the last one of a read, which the user's operators are above. */
+  private def readOf(node: LogicalPlan): Option[RecordCheck] = node match {
+    case project: Project if project.output.exists(_.name == Records.Record) =>
+      project.collectFirst { case below if checkOf(below).isDefined => checkOf(below).get }
     case _ => None
   }
+
+  private def checkOf(node: LogicalPlan): Option[RecordCheck] =
+    node.expressions.flatMap(_.collect { case Literal(check: RecordCheck, _) => check }).headOption
 
   private class Separation {
     private val uses = new ju.IdentityHashMap[RecordCheck, Int]
 
-    def of(node: LogicalPlan): LogicalPlan = checkOf(node) match {
+    def of(node: LogicalPlan): LogicalPlan = readOf(node) match {
       case Some(check) =>
         val earlier = uses.merge(check, 1, _ + _) - 1
         if (earlier == 0) node else CurrentOrigin.withOrigin(node.origin)(readAgain(node, earlier))
       case None => node.mapChildren(of)
     }
 
-    private def readAgain(node: LogicalPlan, number: Int): LogicalPlan = node.transform {
+    private def readAgain(read: LogicalPlan, number: Int): LogicalPlan = read.transform {
       case relation: StreamingRelationV2 => relation.copy(extraOptions = numbered(relation.extraOptions, number))
       case project: Project =>
         project.transformExpressions {
