@@ -5,6 +5,7 @@ import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService}
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
+import scala.concurrent.Future
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -23,7 +24,7 @@ import org.apache.spark.util.ThreadUtils
  *
  * It notes how far the query has come, and where its results since then are. Tasks ask it which results exist already.
  *
- * @param guard what the last run wrote beyond its last note
+ * @param existing what the last run wrote beyond its last note
  * @param firstEnds offsets in the output topics before which nothing is about a record that will be read; None if results may
  *   be repeated
  * @param fingerprint what decides whether, how often and where rows are written
@@ -36,7 +37,7 @@ final class Delivery private (
     location: String,
     producer: ju.Map[String, Object],
     topics: OutputEnds,
-    guard: OutputGuard,
+    existing: OutputGuard,
     firstEnds: Option[Offsets],
     fingerprint: Option[String],
     everyMs: Long,
@@ -62,21 +63,21 @@ final class Delivery private (
   /** Ends of the output topics, the oldest first, each with what was read when they had been asked: see [[endsFor]]. */
   private var candidates = Vector.empty[Candidate]
 
-  /** Whether an attempt of a task has failed in this batch: nobody knows how far it had read. */
-  private var hasRetries = false
+  /** What may exist already: what the last run wrote, and failed attempts of tasks in this one. */
+  private var guard = existing
+  private val retries = new Retries(readAgain)
 
   /** The sources that are past all records about which the last run may have written. */
   private var pastGuard = Set.empty[Int]
 
   /** Partitions whose old results are about other records: the topic was created again. */
   private var forgotten = Set.empty[TopicPartition]
-  private var retryGuard: Option[(Long, OutputGuard)] = None
   private var written: Option[ProgressNote] = None
   private var writtenNs = 0L
   private var isClosed = false
 
   /** How many results of the last run it keeps from being written again at most. */
-  def guarded: Long = guard.size
+  def guarded: Long = existing.size
 
   /** Forget a run that did not start. */
   def abandon(): Unit = close(isSaved = false)
@@ -89,7 +90,9 @@ final class Delivery private (
    * @param saved its start offsets in the checkpoint
    * @param from where it reads really
    */
-  private[tailrace] def planned(run: RunControl, source: Int, planned: Long, saved: Offsets, from: Offsets, realTime: Boolean): Unit =
+  private[tailrace] def planned(run: RunControl, source: Int, planned: Long, saved: Offsets, from: Offsets, realTime: Boolean): Unit = {
+    // An attempt that failed may have read further than the batch: the next one must know what it wrote.
+    if (planned != batch) retries.settle()
     synchronized {
       control = Some(run)
       val reset = from.collect { case (partition, offset) if saved.get(partition).exists(_ > offset) => partition }
@@ -104,11 +107,11 @@ final class Delivery private (
       if (written.isEmpty || reset.nonEmpty || isDue) write()
       if (realTime && everyMs > 0 && thread.isEmpty) watch()
     }
+  }
 
   private def begin(next: Long, realTime: Boolean): Unit = {
     batch = next
     isRealTime = realTime
-    hasRetries = false
     metadata = None
     base = Map.empty
     positions = Map.empty
@@ -126,33 +129,34 @@ final class Delivery private (
 
   // ---- from tasks, by RunChannel
 
-  /** The results about a partition's records that exist. A retry also asks for those of the attempts before it. */
-  private[tailrace] def guardPart(source: Int, partition: TopicPartition, isRetry: Boolean): GuardPart = {
-    val its = if (isRetry && keepsEnds) guardOfRetries() else guard
-    if (synchronized(forgotten(partition))) GuardPart.Empty else its.part(source, partition)
+  /** The results about a partition's records that exist. An attempt after others asks when [[retried]] is complete. */
+  private[tailrace] def guardPart(source: Int, partition: TopicPartition): GuardPart = synchronized {
+    if (forgotten(partition)) GuardPart.Empty else guard.part(source, partition)
   }
 
-  private def guardOfRetries(): OutputGuard = {
-    val askedNs = System.nanoTime()
-    retryLock.synchronized {
-      retryGuard.filter(_._1 > askedNs).map(_._2).getOrElse {
-        val beganNs = System.nanoTime()
-        val (from, id) = synchronized(ends.getOrElse(Map.empty[TopicPartition, Long]) -> control.map(_.query))
-        val read = OutputGuard.read(producer, id.getOrElse(""), from)
-        retryGuard = Some(beganNs -> read)
-        read
-      }
+  /** Note an attempt of a task after others. When the result is there, it is known what those have written. */
+  private[tailrace] def retried(attempt: Long, places: Set[Retries.Place]): Future[Unit] =
+    if (keepsEnds) retries.began(attempt, places) else Future.unit
+
+  /** Where an attempt after others begins: what is before is acknowledged. */
+  private[tailrace] def retryFrom(reader: ReaderOpened): Offsets = {
+    reader.retry.foreach(retried(_, reader.partitions.map(reader.source -> _).toSet)) // at once: its first row waits for it
+    synchronized {
+      val known = if (reader.batch == batch) positions.getOrElse(reader.source, Map.empty[TopicPartition, Long]) else Map.empty
+      known.view.filterKeys(reader.partitions.contains).toMap
     }
   }
 
-  private val retryLock = new Object
-
-  /** Where a retry begins: what is before is acknowledged. */
-  private[tailrace] def retryFrom(reader: ReaderOpened): Offsets = synchronized {
-    hasRetries = true
-    candidates = Vector.empty
-    val known = if (reader.batch == batch) positions.getOrElse(reader.source, Map.empty[TopicPartition, Long]) else Map.empty
-    known.view.filterKeys(reader.partitions.contains).toMap
+  /** Read the results once more, with those of attempts that have failed. */
+  private def readAgain(places: Set[Retries.Place]): Unit = {
+    val (from, query, before) =
+      synchronized((ends.getOrElse(Map.empty[TopicPartition, Long]), control.map(_.query).getOrElse(""), forgotten))
+    val read = OutputGuard.readSettled(producer, query, from, places)
+    synchronized {
+      guard = read
+      forgotten --= before
+    }
+    logInfo(s"${places.size} partitions are read again after a failed task, with ${read.size} results that exist")
   }
 
   /** Note where the results in a topic will begin, before the first. */
@@ -219,6 +223,8 @@ final class Delivery private (
   /**
    * The newest ends of the output topics before which nothing is about a record from `positions` on.
    *
+   * Nobody knows how far a failed attempt of a task had read, but its results are in the guard once they have settled.
+   *
    * Results of one task are acknowledged out of order: while one waits, later ones are written, so the ends that were asked just
    * before do not serve. Those serve that were asked when no record from `positions` on had been read yet.
    *
@@ -226,7 +232,7 @@ final class Delivery private (
    *   that is not known of all
    */
   private def endsFor(asked: Offsets, read: Option[Map[(Int, TopicPartition), Long]]): Option[Offsets] = {
-    if (keepsEnds && !hasRetries && candidates.length < MostCandidates) {
+    if (keepsEnds && retries.isSettled && candidates.length < MostCandidates) {
       read.foreach { offsets =>
         val all = offsets.map { case (place @ (_, partition), offset) => place -> math.max(offset, guardEnd(partition)) }
         candidates :+= Candidate(asked, all)
@@ -266,6 +272,7 @@ final class Delivery private (
     }
     try if (isSaved) synchronized(write())
     catch { case NonFatal(failed) => logWarning("The end of the run could not be noted", failed) }
+    retries.close()
     topics.close()
     deliveries.remove(id)
   }

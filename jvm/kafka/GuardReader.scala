@@ -16,17 +16,28 @@ import org.apache.kafka.common.serialization.Deserializer
 
 import org.apache.spark.kafka010.KafkaConfigUpdater
 
+/** The outputs that must have come to rest when all are read. */
+private[tailrace] sealed trait Settling
+
+private[tailrace] object Settling {
+  case object All extends Settling
+
+  /** Those about the records of some partitions. Others are being written by tasks that run. */
+  final case class Of(places: Set[Retries.Place]) extends Settling
+}
+
 /** Reads the headers of output topics to find which outputs of a query exist; see [[OutputGuard.read]]. */
 private[tailrace] final class GuardReader(
     producer: ju.Map[String, Object],
     query: String,
     recorded: Map[TopicPartition, Long],
-    progress: (Long, Long) => Unit) {
+    progress: (Long, Long) => Unit,
+    settling: Settling) {
   import GuardReader._
 
   private val consumer = new KafkaConsumer[Void, Void](configuration(producer), Skipped, Skipped)
   private val parts = mutable.HashMap.empty[(Int, TopicPartition), GuardPart.Builder]
-  private var found = 0L
+  private var unsettled = 0L
 
   def read(): OutputGuard = readable {
     val starts = startsOf(recorded.keySet.map(_.topic))
@@ -34,14 +45,18 @@ private[tailrace] final class GuardReader(
     requireKept(starts)
     starts.foreach { case (partition, start) => consumer.seek(partition, start) }
     readToEnd(starts)
+    val beganNs = System.nanoTime()
     var before = 0L
     do { // requests of a writer that has ended may still be on their way
-      before = found
+      before = unsettled
       Thread.sleep(QuietMs)
       readToEnd(starts)
-    } while (found > before)
+    } while (unsettled > before && !isTooLate(beganNs))
     new OutputGuard(parts.view.mapValues(_.result()).toMap)
   }
+
+  /** A task's next attempt must not wait for long, even if an executor that was given up still writes. */
+  private def isTooLate(beganNs: Long): Boolean = settling != Settling.All && System.nanoTime() - beganNs > LongestSettlingNs
 
   def close(): Unit = consumer.close(Duration.ZERO)
 
@@ -94,7 +109,10 @@ private[tailrace] final class GuardReader(
 
   private def note(topic: String, headers: Headers): Unit = OutputId.of(headers, query).foreach { id =>
     parts.getOrElseUpdate((id.source, id.topicPartition), new GuardPart.Builder).add(topic, id)
-    found += 1
+    settling match {
+      case Settling.Of(places) if !places((id.source, id.topicPartition)) =>
+      case _ => unsettled += 1
+    }
   }
 
   private def silent(ends: Map[TopicPartition, Long], at: Map[TopicPartition, Long]): GuardUnreadable = {
@@ -117,6 +135,7 @@ private[tailrace] final class GuardReader(
 
 private object GuardReader {
   private val QuietMs = 1000L
+  private val LongestSettlingNs = 30000000000L
   private val PollTime = Duration.ofMillis(500)
   private val SayEveryNs = 1000000000L
   private val SilentNs = 60000000000L

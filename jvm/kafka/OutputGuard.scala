@@ -44,10 +44,25 @@ object OutputGuard {
       query: String,
       ends: Map[TopicPartition, Long],
       progress: (Long, Long) => Unit = (_, _) => ()): OutputGuard =
+    read(producer, query, ends, progress, Settling.All)
+
+  /** Read the outputs of a query, and wait until none has come for a second about the records of some partitions. */
+  private[tailrace] def readSettled(
+      producer: ju.Map[String, Object],
+      query: String,
+      ends: Map[TopicPartition, Long],
+      places: Set[Retries.Place]): OutputGuard = read(producer, query, ends, (_, _) => (), Settling.Of(places))
+
+  private def read(
+      producer: ju.Map[String, Object],
+      query: String,
+      ends: Map[TopicPartition, Long],
+      progress: (Long, Long) => Unit,
+      settling: Settling): OutputGuard =
     if (ends.isEmpty) {
       Empty
     } else {
-      val reader = new GuardReader(producer, query, ends, progress)
+      val reader = new GuardReader(producer, query, ends, progress, settling)
       try reader.read()
       finally reader.close()
     }

@@ -82,14 +82,16 @@ private[tailrace] final class RealTimeReader(task: RealTimePartition)
   private var isAwakened = false
   @volatile private var isEnded = false
 
+  /** Whether the driver knows this reader. Before that, its positions would hide how far a failed attempt has read. */
+  @volatile private[tailrace] var hasBegun = false
+
   /** The offsets that a failed attempt of this task had reached: this attempt reads at least to them. */
   private val readTo: Array[Long] =
     try {
-      val context = TaskContext.get()
-      val isRetry = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0
-      val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, isRetry)
+      val opened = ReaderOpened(run, batch, task.source, partitions.toSeq, Retries.of(TaskContext.get()))
       val start = OpenReaders.open(this, opened)
       beginAt(start.from)
+      hasBegun = true
       partitions.map(start.readTo.getOrElse(_, 0L))
     } catch {
       case failed: Throwable =>

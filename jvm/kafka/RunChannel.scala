@@ -4,16 +4,17 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
+import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
-
+import scala.util.Try
 import scala.util.control.NonFatal
 
 import org.apache.kafka.common.TopicPartition
 
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.internal.Logging
-import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
+import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
 import org.apache.spark.util.{RpcUtils, ThreadUtils, Utils}
 
 /** The readers of this process, so that a request to end their batch reaches them at once. */
@@ -38,7 +39,7 @@ private[tailrace] object OpenReaders {
 
   /** What the readers have read, by run and batch. */
   def reports: Seq[ReadersReport] =
-    readers.asScala.toSeq.groupMap(reader => (reader.run, reader.batch))(_.positions).toSeq.map {
+    readers.asScala.toSeq.filter(_.hasBegun).groupMap(reader => (reader.run, reader.batch))(_.positions).toSeq.map {
       case ((run, batch), positions) => ReadersReport(run, batch, positions.flatten)
     }
 
@@ -49,12 +50,15 @@ private[tailrace] object OpenReaders {
   }
 }
 
+/** @param retry the id of the attempt, if others of its task have failed */
 private[tailrace] case class ReaderOpened(
     run: String,
     batch: Long,
     source: Int,
     partitions: Seq[TopicPartition],
-    isRetry: Boolean)
+    retry: Option[Long]) {
+  def isRetry: Boolean = retry.isDefined
+}
 
 /**
  * The reply to a reader: whether its batch has been ended, how far it must read even so, and where it begins if all before that is
@@ -84,13 +88,17 @@ private[tailrace] sealed trait DeliveryQuestion extends Serializable {
   def delivery: String
 }
 
-/** Which outputs of a partition's records, from an offset on, exist already. A retry also asks for those of failed attempts. */
+/**
+ * Which outputs of a partition's records, from an offset on, exist already.
+ *
+ * @param retry the id of the attempt, if others of its task have failed: it also asks for what those have written
+ */
 private[tailrace] case class GuardRequest(
     delivery: String,
     source: Int,
     topicPartition: TopicPartition,
     from: Long,
-    isRetry: Boolean) extends DeliveryQuestion
+    retry: Option[Long]) extends DeliveryQuestion
 
 /** The task is about to write to a topic. */
 private[tailrace] case class TopicUse(delivery: String, topic: String) extends DeliveryQuestion
@@ -105,6 +113,9 @@ private[tailrace] object Wire {
   def decode[T](bytes: Array[Byte]): T = Utils.deserialize[T](bytes, getClass.getClassLoader)
 }
 
+/** An executor that reads, and the address from which it talks. */
+private[tailrace] case class ExecutorLink(address: RpcAddress, readers: RpcEndpointRef)
+
 /** How readers and the driver talk: in the driver's process by calls, from executors by Spark's RPC. */
 private[tailrace] object RunChannel extends Logging {
   private val DriverName = "tailrace-runs"
@@ -114,7 +125,8 @@ private[tailrace] object RunChannel extends Logging {
   private val MostAnswers = 8
   private val NotEnded = ReaderStart(isEnded = false, Map.empty, Map.empty)
 
-  private lazy val answers = ThreadUtils.newDaemonCachedThreadPool("tailrace-answers", MostAnswers)
+  private lazy val answers =
+    ExecutionContext.fromExecutorService(ThreadUtils.newDaemonCachedThreadPool("tailrace-answers", MostAnswers))
   private var driver: Option[(RpcEnv, DriverEndpoint)] = None
   private var executor: Option[ExecutorSide] = None
 
@@ -145,9 +157,11 @@ private[tailrace] object RunChannel extends Logging {
 
   def readerOpened(opened: ReaderOpened): ReaderStart =
     if (isDriver) onDriver(opened, None)
-    else asExecutor(NotEnded) { side =>
-      Wire.decode[ReaderStart](side.driver.askSync[Array[Byte]]((Wire.encode(opened), side.self)))
-    }
+    else if (opened.isRetry) askStart(executorSide, opened) // it must know where to begin
+    else asExecutor(NotEnded)(askStart(_, opened))
+
+  private def askStart(side: ExecutorSide, opened: ReaderOpened): ReaderStart =
+    Wire.decode[ReaderStart](side.driver.askSync[Array[Byte]]((Wire.encode(opened), side.self)))
 
   def readerClosed(closed: ReaderClosed): Unit =
     if (isDriver) RunControl.find(closed.run).foreach(_.readerClosed(closed))
@@ -163,7 +177,10 @@ private[tailrace] object RunChannel extends Logging {
 
   /** Return which outputs exist. A task that cannot know it must not go on. */
   def guardPart(asked: GuardRequest): GuardPart =
-    if (isDriver) partOnDriver(asked) else ask[GuardPart](asked)
+    if (isDriver) {
+      Await.result(whenKnown(asked), Duration.Inf)
+      partOnDriver(asked)
+    } else ask[GuardPart](asked)
 
   /** Let the driver note a topic, and wait for it. */
   def topicUsed(use: TopicUse): Unit =
@@ -180,8 +197,15 @@ private[tailrace] object RunChannel extends Logging {
   }
 
   private def partOnDriver(asked: GuardRequest): GuardPart = {
-    val part = deliveryOf(asked).guardPart(asked.source, asked.topicPartition, asked.isRetry)
+    val part = deliveryOf(asked).guardPart(asked.source, asked.topicPartition)
     if (asked.from >= part.end) GuardPart.Empty else part
+  }
+
+  /** The moment when the answer to a question is known. */
+  private def whenKnown(question: DeliveryQuestion): Future[Unit] = question match {
+    case GuardRequest(_, source, topicPartition, _, Some(retry)) =>
+      deliveryOf(question).retried(retry, Set((source, topicPartition)))
+    case _ => Future.unit
   }
 
   private def deliveryOf(question: DeliveryQuestion): Delivery =
@@ -190,12 +214,15 @@ private[tailrace] object RunChannel extends Logging {
   /** Let the readers on an executor end a batch. */
   def end(executor: RpcEndpointRef, run: String, batch: Long): Unit = executor.send(Wire.encode(EndBatch(run, batch)))
 
-  /** What the readers on an executor have read by now; nothing if it does not answer. */
-  def reports(executor: RpcEndpointRef, run: String): Seq[ReadersReport] =
-    try Wire.decode[List[ReadersReport]](executor.askSync[Array[Byte]](Wire.encode(ReadersAsked(run)), ReportTimeout))
-    catch { case NonFatal(_) => Nil }
+  /** What the readers on executors have read by now; nothing of those that do not answer. */
+  def reports(executors: Seq[RpcEndpointRef], run: String): Seq[ReadersReport] = {
+    val asked = executors.map(each => Try(each.ask[Array[Byte]](Wire.encode(ReadersAsked(run)), ReportTimeout)))
+    asked.flatMap { answer =>
+      Try(Wire.decode[List[ReadersReport]](ReportTimeout.awaitResult(answer.get))).getOrElse(Nil)
+    }
+  }
 
-  private def onDriver(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart =
+  private def onDriver(opened: ReaderOpened, executor: Option[ExecutorLink]): ReaderStart =
     RunControl.find(opened.run).map(_.readerOpened(opened, executor)).getOrElse(NotEnded)
 
   private def isDriver: Boolean = SparkEnv.get.executorId == SparkContext.DRIVER_IDENTIFIER
@@ -230,14 +257,23 @@ private[tailrace] object RunChannel extends Logging {
 
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
       case (bytes: Array[Byte], executor: RpcEndpointRef) =>
-        context.reply(Wire.encode(onDriver(Wire.decode[ReaderOpened](bytes), Some(executor))))
+        val (opened, link) = (Wire.decode[ReaderOpened](bytes), ExecutorLink(context.senderAddress, executor))
+        // A retry asks the run's delivery.
+        if (opened.isRetry) Future(context.reply(Wire.encode(onDriver(opened, Some(link))))).failed.foreach(refuse(context, _))
+        else context.reply(Wire.encode(onDriver(opened, Some(link))))
       case bytes: Array[Byte] =>
-        // Elsewhere: the driver may ask a broker first, and other messages must not wait.
-        answers.execute { () =>
-          try context.reply(Wire.encode(answer(Wire.decode[DeliveryQuestion](bytes))))
-          catch { case NonFatal(failed) => context.sendFailure(new IllegalStateException(failed.toString)) }
-        }
+        val question = Wire.decode[DeliveryQuestion](bytes)
+        val replied = Future(whenKnown(question)).flatten.map(_ => context.reply(Wire.encode(answer(question))))
+        replied.failed.foreach(refuse(context, _))
     }
+
+    /** The driver may ask a broker before it answers, and other messages must not wait. */
+    private implicit def elsewhere: ExecutionContext = answers
+
+    private def refuse(context: RpcCallContext, failed: Throwable): Unit =
+      context.sendFailure(new IllegalStateException(failed.toString))
+
+    override def onDisconnected(address: RpcAddress): Unit = RunControl.executorLost(address)
   }
 
   private class ExecutorEndpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {

@@ -12,7 +12,7 @@ import org.json4s.JsonAST.{JArray, JObject}
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.SparkContext
-import org.apache.spark.rpc.RpcEndpointRef
+import org.apache.spark.rpc.{RpcAddress, RpcEndpointRef}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
@@ -33,7 +33,7 @@ final class RunControl private (execution: StreamExecution) {
 
   private val streams = mutable.ArrayBuffer.empty[ControlledStream]
   private val streamsDone = mutable.Set.empty[ControlledStream]
-  private val executors = mutable.Set.empty[RpcEndpointRef]
+  private val executors = mutable.Map.empty[RpcAddress, RpcEndpointRef]
   private val readers = new Positions
   private val partitionsOf = mutable.Map.empty[ControlledStream, Set[TopicPartition]]
 
@@ -188,16 +188,16 @@ final class RunControl private (execution: StreamExecution) {
    *   results are acknowledged
    */
   private[tailrace] def progress(of: Long): (Option[Map[(Int, TopicPartition), Long]], Map[(Int, TopicPartition), Long]) = {
-    val asked = synchronized(executors.toSeq)
-    val reports = OpenReaders.reports.filter(_.run == run) ++ asked.flatMap(RunChannel.reports(_, run))
+    val asked = synchronized(executors.values.toSeq)
+    val reports = OpenReaders.reports.filter(_.run == run) ++ RunChannel.reports(asked, run)
     reports.foreach(note)
-    val read = reports.filter(_.batch == of).flatMap(_.positions).map(each => (each.source, each.topicPartition) -> each.position)
+    val read = reports.filter(_.batch == of).flatMap(_.positions)
+      .groupMapReduce(each => (each.source, each.topicPartition))(_.position)(math.max)
     val wanted = synchronized {
       partitionsOf.toSeq.flatMap { case (stream, partitions) => partitions.map(streams.indexOf(stream) -> _) }
     }
-    (if (wanted.forall(read.toMap.contains)) Some(read.toMap) else None, safePositions(of))
+    (if (wanted.forall(read.contains)) Some(read) else None, safePositions(of))
   }
-
 
   /** How long no record was read after a batch; -1 until all tasks of the next batch read. */
   def pauseMs(batch: Long): Double = synchronized {
@@ -281,19 +281,19 @@ final class RunControl private (execution: StreamExecution) {
     if (batch > endedThrough) {
       endedThrough = batch
       OpenReaders.end(run, batch)
-      executors.foreach(RunChannel.end(_, run, batch))
+      executors.values.foreach(RunChannel.end(_, run, batch))
     }
   }
 
   // ---- what happens to the readers
 
   /** Note that a reader of a batch begins; return whether the batch has been ended, and how far it must read. */
-  private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[RpcEndpointRef]): ReaderStart = {
+  private[tailrace] def readerOpened(opened: ReaderOpened, executor: Option[ExecutorLink]): ReaderStart = {
     val from =
       if (opened.isRetry) delivery.map(_.retryFrom(opened)).getOrElse(Map.empty[TopicPartition, Long])
       else Map.empty[TopicPartition, Long]
     synchronized {
-      executors ++= executor
+      executors ++= executor.map(each => each.address -> each.readers)
       readers.opened(opened)
       val readTo = batches.get(opened.batch).map(_.opened(opened)).getOrElse(Map.empty[TopicPartition, Long])
       ReaderStart(opened.batch <= endedThrough, readTo, from)
@@ -424,6 +424,10 @@ object RunControl {
     runs.computeIfAbsent(execution.runId.toString, _ => new RunControl(execution))
 
   private[tailrace] def find(run: String): Option[RunControl] = Option(runs.get(run))
+
+  /** Expect no more answers from an executor. */
+  private[tailrace] def executorLost(address: RpcAddress): Unit =
+    runs.values.forEach(run => run.synchronized { run.executors -= address })
 
   /** Forget a run that has ended. */
   def close(query: StreamingQuery): Unit = Option(runs.remove(query.runId.toString)).foreach { run =>

@@ -12,15 +12,15 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
  * A task's view of the outputs that exist already. The driver is asked for a partition at its first record.
  *
  * @param delivery the id of the run's delivery
- * @param isRetry whether an attempt of the task has failed, which may have written outputs
+ * @param retry the id of the attempt, if others of the task have failed, which may have written outputs
  */
-final class TaskGuard private (delivery: String, query: String, isRetry: Boolean) {
+final class TaskGuard private (delivery: String, query: String, retry: Option[Long]) {
   private val parts = mutable.HashMap.empty[(Int, TopicPartition), GuardPart]
   private val known = mutable.HashSet.empty[String]
 
   /** The part of a partition whose records are read from this one on; empty if it ends before. */
   def part(source: Int, topicPartition: TopicPartition, from: Long): GuardPart =
-    RunChannel.guardPart(GuardRequest(delivery, source, topicPartition, from, isRetry))
+    RunChannel.guardPart(GuardRequest(delivery, source, topicPartition, from, retry))
 
   /** Whether an output with these headers exists in a topic. Any thread may ask. */
   def contains(topic: String, headers: Headers): Boolean = OutputId.of(headers, query).exists { id =>
@@ -41,5 +41,5 @@ object TaskGuard {
     task <- Option(context)
     delivery <- Option(task.getLocalProperty(Delivery.Setting)).filter(_.nonEmpty)
     query <- Option(task.getLocalProperty(StreamExecution.QUERY_ID_KEY))
-  } yield new TaskGuard(delivery, query, task.attemptNumber() > 0 || task.stageAttemptNumber() > 0)
+  } yield new TaskGuard(delivery, query, Retries.of(task))
 }

@@ -99,3 +99,9 @@ def require_exact(result: Any, kills: int) -> None:
         assert result[name] == sum(each[name] for each in result["outputs"].values())
     assert result["expected"] == expected_of(result["sent"])
     assert set(result["outputs"]) == {"out-1", "out-2", "out-3", "payments.dead-letters"}
+
+
+def require_once(result: Any, kills: int) -> None:
+    """Check that everything came out, and nothing twice."""
+    require_exact(result, kills)
+    assert result["repeated"] == 0, result["outputs"]

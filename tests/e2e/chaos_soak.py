@@ -8,12 +8,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from chaos_command import ROUTED, Project, command, require_exact
+from chaos_command import ROUTED, Project, command, require_exact, require_once
 from commands import TAILRACE, environment
 from conftest import wait_until
+
+from tailrace.cluster.cluster import Cluster
 
 KILLS = int(os.environ.get("TAILRACE_RESTARTS", "20"))
 SUMS = """\
@@ -102,6 +103,8 @@ def test_an_interrupted_run_goes_on(project: Project, end: signal.Signals) -> No
 
 
 @pytest.mark.timeout(3600)
-def test_killed_executors_lose_nothing(project: Project, cluster: Any) -> None:
-    faults = ("--kills", str(KILLS), "--fault", "executor", "--master", cluster.master_url)
-    require_exact(project.chaos("payments.py", *faults, *ROUTED), KILLS)
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+@pytest.mark.parametrize("at", ["random", "boundary"])
+def test_killed_executors_lose_and_repeat_nothing(project: Project, cluster: Cluster, at: str, mode: str) -> None:
+    faults = ("--kills", str(KILLS), "--fault", "executor", "--at", at, "--mode", mode, "--master", cluster.master_url)
+    require_once(project.chaos("payments.py", *faults, *ROUTED), KILLS)
