@@ -254,6 +254,13 @@ STUDIES = {
             "--partitions 24 --work stateless --lanes realtime,realtime-shared --rate 2000 --warmup 20 --seconds 20 "
             "--runs 5",
         ),
+        _study(
+            "delivery",
+            "what effectively-once delivery costs: against at-least-once, and against Spark's own sink",
+            15,
+            "--work stateless --lanes realtime,realtime-at-least-once,realtime-spark-sink --rate 2000 --warmup 20 "
+            "--seconds 20 --runs 5",
+        ),
         _study("lineage", "what lineage costs: the demo's pipeline with and without it", 6, "lineage"),
         _study("static-table", "what a static table in a broadcast join costs at each checkpoint", 4, "static-table"),
     )

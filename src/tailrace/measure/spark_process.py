@@ -22,8 +22,10 @@ from tailrace.measure.works import SCHEMA, Work, transform_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from tailrace.pipeline import Pipeline
+    from tailrace.prepare.options import DeliveryName, RunOptions
 
 _POLL_S = 2.0
 """Not often, because reading a query's progress takes CPU from the measurement."""
@@ -41,6 +43,8 @@ class SparkSettings:
         pipeline: The user's pipeline that runs instead of the work.
         tasks: The most tasks that read the source in real time, if its partitions share tasks.
         function: The kind of function that computes the score of the work ``python``; an ordinary ``@udf`` by default.
+        delivery: The delivery; None for the pipeline's own default.
+        spark_sink: Whether the rows of the pipeline are written with Spark's own sink, by a writer of the user's.
     """
 
     tailrace: bool
@@ -50,6 +54,8 @@ class SparkSettings:
     pipeline: str | None = None
     function: str = ""
     tasks: int | None = None
+    delivery: "DeliveryName | None" = None
+    spark_sink: bool = False
 
 
 def spark_command(settings: SparkSettings, cell: Cell) -> Command:
@@ -91,13 +97,27 @@ def _tailrace_query(settings: SparkSettings, cell: Cell) -> Iterator[tuple["Stre
         checkpoint_every=f"{cell.checkpoint_every_s:g}s",
         trigger_every=f"{cell.trigger_every_ms}ms",
         tasks=settings.tasks,
+        delivery=settings.delivery,
         conf={"spark.ui.enabled": "false", **settings.conf},
     )
     try:
-        with start_query(pipeline, options) as running:
+        what = _writer_of(pipeline, options) if settings.spark_sink else pipeline
+        with start_query(what, options) as running:
             yield running.query, running.raise_if_failed
     finally:
         end_session()
+
+
+def _writer_of(pipeline: "Pipeline", options: "RunOptions") -> "DataStreamWriter":
+    """Return a writer of the rows that the pipeline would write."""
+    from tailrace.frames.pipeline import pipeline_frame
+    from tailrace.prepare.endpoint import SERVERS
+    from tailrace.spark_session import session
+
+    servers = str(options.bootstrap_servers)
+    frame = pipeline_frame(pipeline, session(conf=options.conf), servers, carries_python=False)
+    writer = frame.rows.writeStream.queryName(pipeline.name).format("kafka").outputMode("update")
+    return writer.option(SERVERS, servers).options(**pipeline.sink.destination)
 
 
 def _pipeline_of(settings: SparkSettings, cell: Cell) -> "Pipeline":

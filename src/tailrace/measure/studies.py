@@ -260,6 +260,7 @@ SATURATED = 0.9
 """If more than this part of all cores is in use, the lane causes a late load."""
 _NOT_COMPARED = (
     "microbatch", "microbatch-stock", "continuous", "realtime-timer", "realtime-shared", "realtime-builtin",
+    "realtime-at-least-once", "realtime-spark-sink",
 )  # fmt: skip
 
 

@@ -274,6 +274,7 @@ def test_the_gap_has_pauses_parts_and_replay_by_interval() -> None:
 def test_every_lane_is_in_a_study() -> None:
     seen = {cell.lane.name for study in ALL.values() for cell in study.cells}
     others = {"microbatch-stock", "realtime-timer", "realtime-shared", "realtime-builtin"}
+    others |= {"realtime-at-least-once", "realtime-spark-sink"}
     assert set(all_lanes()) - seen <= others, "those that show what a setting is worth"
 
 

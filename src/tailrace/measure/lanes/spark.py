@@ -110,6 +110,20 @@ SPARK_LANES = (
         SparkSettings(tailrace=True, trigger=Trigger.REALTIME, tasks=_SHARED),
         {"tasks": str(_SHARED)},
     ),
+    SparkLane(
+        "realtime-at-least-once",
+        "real time, at-least-once",
+        _ALL - _PYTHON,
+        SparkSettings(tailrace=True, trigger=Trigger.REALTIME, delivery="at-least-once"),
+        {"delivery": "at-least-once"},
+    ),
+    SparkLane(
+        "realtime-spark-sink",
+        "real time, Spark's own sink",
+        _ALL - _PYTHON,
+        SparkSettings(tailrace=True, trigger=Trigger.REALTIME, spark_sink=True),
+        {"sink": "Spark's own"},
+    ),
     _lane("realtime-timer", "real time, Spark's own shuffle", Trigger.REALTIME, _SHUFFLED, _SPARK_SHUFFLE),
     *(
         SparkLane(
