@@ -155,9 +155,10 @@ final class Delivery private (
     known.view.filterKeys(reader.partitions.contains).toMap
   }
 
-  /** Note where the results in a topic will begin, before the first. */
+  /** Note where the results in a topic will begin, before the first. If that fails, the next task tries it again. */
   private[tailrace] def topicUsed(topic: String): Unit = if (keepsEnds) synchronized {
-    if (topics.add(topic)) {
+    if (!written.flatMap(_.ends).exists(_.keys.exists(_.topic == topic))) {
+      topics.add(topic)
       val its = topics.ask().filter(_._1.topic == topic)
       ends = ends.map(its ++ _)
       candidates = candidates.map(each => each.copy(ends = its ++ each.ends))
@@ -219,8 +220,9 @@ final class Delivery private (
   private def endsFor(asked: Offsets, read: Option[Map[(Int, TopicPartition), Long]]): Option[Offsets] = {
     if (keepsEnds && !hasRetries && candidates.length < MostCandidates) {
       read.foreach { offsets =>
+        val known = ends.getOrElse(Map.empty[TopicPartition, Long]) // a task may have named a topic since the question
         val all = offsets.map { case (place @ (_, partition), offset) => place -> math.max(offset, guardEnd(partition)) }
-        candidates :+= Candidate(asked, all)
+        candidates :+= Candidate(known ++ asked, all)
       }
     }
     val last = candidates.lastIndexWhere(_.read.forall { case ((source, partition), offset) =>
