@@ -159,9 +159,10 @@ final class Delivery private (
     logInfo(s"${places.size} partitions are read again after a failed task, with ${read.size} results that exist")
   }
 
-  /** Note where the results in a topic will begin, before the first. */
+  /** Note where the results in a topic will begin, before the first. If that fails, the next task tries it again. */
   private[tailrace] def topicUsed(topic: String): Unit = if (keepsEnds) synchronized {
-    if (topics.add(topic)) {
+    if (!written.flatMap(_.ends).exists(_.keys.exists(_.topic == topic))) {
+      topics.add(topic)
       val its = topics.ask().filter(_._1.topic == topic)
       ends = ends.map(its ++ _)
       candidates = candidates.map(each => each.copy(ends = its ++ each.ends))
@@ -234,8 +235,9 @@ final class Delivery private (
   private def endsFor(asked: Offsets, read: Option[Map[(Int, TopicPartition), Long]]): Option[Offsets] = {
     if (keepsEnds && retries.isSettled && candidates.length < MostCandidates) {
       read.foreach { offsets =>
+        val known = ends.getOrElse(Map.empty[TopicPartition, Long]) // a task may have named a topic since the question
         val all = offsets.map { case (place @ (_, partition), offset) => place -> math.max(offset, guardEnd(partition)) }
-        candidates :+= Candidate(asked, all)
+        candidates :+= Candidate(known ++ asked, all)
       }
     }
     val last = candidates.lastIndexWhere(each => isDone(each.read))

@@ -17,12 +17,10 @@ private[tailrace] final class OutputEnds(options: CaseInsensitiveStringMap, firs
   private var partitions = Set.empty[TopicPartition]
   private var looks = 0
 
-  /** Also ask for a topic from now on; return whether it is new. */
-  def add(topic: String): Boolean = synchronized {
-    val isNew = !topics(topic)
+  /** Also ask for a topic from now on. */
+  def add(topic: String): Unit = synchronized {
     topics += topic
-    if (isNew) partitions = Set.empty
-    isNew
+    partitions = Set.empty
   }
 
   /**

@@ -2,9 +2,12 @@ package org.apache.spark.sql.kafka010.tailrace
 
 import java.io.FileNotFoundException
 
+import scala.util.control.NonFatal
+
 import org.apache.hadoop.fs.Path
 import org.apache.kafka.common.TopicPartition
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog
 import org.apache.spark.sql.execution.streaming.runtime.SerializedOffset
@@ -39,7 +42,10 @@ private[tailrace] final case class ProgressNote(
 private[tailrace] object ProgressNote {
   type Offsets = Map[TopicPartition, Long]
 
-  def sum(offsets: Seq[Offsets]): Long = offsets.map(_.values.sum).sum
+  /** The number of records between two positions of each source, in the partitions that both have. */
+  def records(from: Seq[Offsets], to: Seq[Offsets]): Long = from.zip(to).map { case (before, after) =>
+    after.map { case (partition, offset) => math.max(0L, offset - before.getOrElse(partition, offset)) }.sum
+  }.sum
 }
 
 /**
@@ -48,7 +54,7 @@ private[tailrace] object ProgressNote {
  * It is a log like Spark's own, of which the last entry counts: a file system may be unable to replace a file in one step. Only
  * the driver writes it, under the lock of the checkpoint.
  */
-private[tailrace] final class ProgressNotes(spark: SparkSession, checkpoint: String) {
+private[tailrace] final class ProgressNotes(spark: SparkSession, checkpoint: String) extends Logging {
   import ProgressNotes._
 
   private val folder = new Path(checkpoint, Folder).toString
@@ -56,15 +62,23 @@ private[tailrace] final class ProgressNotes(spark: SparkSession, checkpoint: Str
   private lazy val first: Long = log.getLatestBatchId().map(_ + 1).getOrElse(0L)
   private var written = 0L
 
-  /** The last note; None if there is none. */
-  def last: Option[ProgressNote] =
-    try new HDFSMetadataLog[Entry](spark, folder, readOnly = true).getLatest().map(_._2).filter(_.version == Version).map(noteOf)
-    catch { case _: FileNotFoundException => None }
+  /** The last note, or why it cannot be read; None if there is none. An earlier one may lack a topic, and is not used. */
+  def last: Option[Either[String, ProgressNote]] =
+    try new HDFSMetadataLog[Entry](spark, folder, readOnly = true).getLatest().map(each => readable(each._2))
+    catch {
+      case _: FileNotFoundException => None
+      case NonFatal(failed) =>
+        logWarning("The note of the last run cannot be read", failed)
+        Some(Left("the note of the last run cannot be read"))
+    }
+
+  private def readable(entry: Entry): Either[String, ProgressNote] =
+    if (entry.version == Version) Right(noteOf(entry)) else Left("another version of Tailrace has written the note of the last run")
 
   def write(note: ProgressNote): Unit = synchronized {
     val number = first + written
+    written += 1 // also after a failure, which may have left the file
     if (!log.add(number, entryOf(note))) throw new IllegalStateException(s"another process writes to $folder")
-    written += 1
     log.purge(number)
   }
 }

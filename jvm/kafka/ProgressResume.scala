@@ -57,12 +57,16 @@ private final class CheckpointAdvance(spark: SparkSession, location: String) {
   def resume(): Resumed = {
     val query = StreamMetadata.read(new Path(location, "metadata"), spark.sessionState.newHadoopConf()).map(_.id)
     val committed = lastOf("commits")
-    val note = new ProgressNotes(spark, location).last.filter(each => query.contains(each.query))
-    val isFresh = committed < 0 && lastOf("offsets") < 0 && note.isEmpty
-    val resumed = Resumed(query, None, isClosed = false, note.flatMap(_.fingerprint), 0L, "", isFresh)
+    val found = new ProgressNotes(spark, location).last.filter(_.forall(its => query.contains(its.query)))
+    val note = found.flatMap(_.toOption)
+    val isFresh = committed < 0 && lastOf("offsets") < 0 && found.isEmpty
+    val unread = found.flatMap(_.left.toOption).getOrElse("")
+    val resumed = Resumed(query, None, isClosed = false, note.flatMap(_.fingerprint), 0L, unread, isFresh)
     note match {
       case None => resumed
-      case Some(its) if its.batch <= committed => resumed.copy(ends = its.ends, isClosed = its.isClosed)
+      case Some(its) if its.batch <= committed =>
+        val isLast = its.batch == committed && lastOf("offsets") == committed
+        resumed.copy(ends = endsFor(its, startAfter(committed)), isClosed = its.isClosed && isLast)
       case Some(its) if its.batch == committed + 1 => advance(its, committed, resumed)
       case Some(its) =>
         val why = s"the checkpoint ends with batch $committed, and the note of the last run is about batch ${its.batch}"
@@ -71,37 +75,55 @@ private final class CheckpointAdvance(spark: SparkSession, location: String) {
   }
 
   private def advance(note: ProgressNote, committed: Long, resumed: Resumed): Resumed = {
-    val beginning = resumed.copy(ends = note.begun.get(note.batch))
-    if (!note.isRealTime) beginning // Spark repeats the batch, whose end is in its log
-    else obstacle(note, committed) match {
-      case Some(why) => beginning.copy(unused = why)
+    val start = if (committed < 0) Some(note.base) else startAfter(committed)
+    val isComplete = isLogged(note)
+    obstacle(note, committed, start) match {
+      case _ if !note.isRealTime || (start.contains(note.positions) && !isComplete) =>
+        resumed.copy(ends = endsFor(note, start)) // nothing was done, or Spark repeats the batch, whose end is in its log
+      case Some(why) => resumed.copy(ends = endsFor(note, start), unused = why)
       case None =>
-        val moved = ProgressNote.sum(note.positions) - ProgressNote.sum(startOf(note))
-        // Spark logs the end of a real-time batch only when all of it is written. It lacks the commit, no more.
-        val isComplete = lastOf("offsets") == note.batch
-        if (isComplete || note.positions != note.base) write(note, committed, isComplete)
-        resumed.copy(ends = note.ends, advanced = moved)
+        write(note, committed, isComplete)
+        resumed.copy(ends = note.ends, advanced = ProgressNote.records(note.base, note.positions))
     }
   }
 
   /** Why the checkpoint cannot be moved forward; None if it can. */
-  private def obstacle(note: ProgressNote, committed: Long): Option[String] = {
+  private def obstacle(note: ProgressNote, committed: Long, start: Option[Seq[Offsets]]): Option[String] = {
     val logged = lastOf("offsets")
     if (logged > note.batch) Some(s"its log of offsets is at batch $logged already, and the note is about batch ${note.batch}")
+    else if (logged == note.batch && !isLogged(note)) Some(s"another run has begun batch $logged since")
     else if (note.metadata.isEmpty) Some("the last run ended before its first batch had begun")
     else if (note.base.isEmpty || note.positions.length != note.base.length) Some("the note does not name every source")
-    else if (committed < 0) None
-    else offsets.get(committed) match {
-      case Some(OffsetSeq(saved, _)) if saved.map(_.map(each => ProgressNotes.offsetsOf(each.json))) == note.base.map(Option(_)) => None
-      case Some(_: OffsetSeq) => Some(s"batch $committed in the checkpoint does not end where the noted batch began")
-      case _ => Some("Spark has written its log of offsets in a format that is not known here")
+    else start match {
+      case None => Some("Spark has written its log of offsets in a format that is not known here")
+      case Some(_) if !isAtLeast(note.positions, note.base) => Some("a topic was created again in the noted batch")
+      case Some(offsets) if offsets == note.base => None
+      case _ => Some(s"batch $committed in the checkpoint does not end where the noted batch began")
     }
   }
 
-  /** Where the batch began in the partitions that it read. */
-  private def startOf(note: ProgressNote): Seq[Offsets] = note.positions.zip(note.base).map { case (positions, base) =>
-    positions.map { case (partition, position) => partition -> base.getOrElse(partition, position) }
+  /**
+   * Whether the end of the noted batch is in Spark's log, and lacks the commit, no more. Spark logs the end of a real-time batch
+   * when all of it is written, but that of a micro-batch, which another run may have begun since, before its first record.
+   */
+  private def isLogged(note: ProgressNote): Boolean = note.isRealTime && lastOf("offsets") == note.batch &&
+    offsets.get(note.batch).flatMap(_.metadataOpt).zip(note.metadata.map(OffsetSeqMetadata(_))).exists {
+      case (logged, noted) => logged.batchTimestampMs == noted.batchTimestampMs
+    }
+
+  /** Where the batch after a committed one begins, for each source; None if that is not known. */
+  private def startAfter(committed: Long): Option[Seq[Offsets]] = offsets.get(committed).collect {
+    case OffsetSeq(saved, _) if saved.forall(_.isDefined) => saved.flatten.map(each => ProgressNotes.offsetsOf(each.json))
   }
+
+  /** Offsets in the output topics before which nothing is about a record from a start on; None if the note does not know any. */
+  private def endsFor(note: ProgressNote, start: Option[Seq[Offsets]]): Option[Offsets] =
+    if (start.exists(isAtLeast(_, note.positions)) && isAtLeast(note.positions, note.base)) note.ends
+    else if (start.exists(isAtLeast(_, note.base))) note.begun.get(note.batch)
+    else None
+
+  private def isAtLeast(start: Seq[Offsets], other: Seq[Offsets]): Boolean = start.length >= other.length &&
+    start.zip(other).forall { case (its, least) => least.forall { case (partition, offset) => its.get(partition).exists(_ >= offset) } }
 
   private def write(note: ProgressNote, committed: Long, isComplete: Boolean): Unit = {
     val metadata = note.metadata.map(OffsetSeqMetadata(_))

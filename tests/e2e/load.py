@@ -41,6 +41,9 @@ class Load:
         self._ended.set()
         self._thread.join()
 
+    def _value(self, number: int) -> bytes:
+        return json.dumps({"a": number}).encode()
+
     def _send(self) -> None:
         producer = Producer({**self._kafka.config, "linger.ms": 0})
         began = time.monotonic()
@@ -49,7 +52,7 @@ class Load:
             while self.sent < self.seconds * self._per_second:
                 topic = self._topics[self.sent % len(self._topics)]
                 partition = self.sent // len(self._topics) % self._partitions
-                producer.produce(topic, json.dumps({"a": self.sent}).encode(), partition=partition)
+                producer.produce(topic, self._value(self.sent), partition=partition)
                 self.sent += 1
             producer.poll(0)
         assert producer.flush(20) == 0

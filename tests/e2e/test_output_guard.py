@@ -5,15 +5,17 @@ import secrets
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Kafka
 from guards import Guards
+from notes import change_note, note_of
 from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -23,11 +25,15 @@ import tailrace as tr
 from tailrace.kafka.broker import Broker
 from tailrace.kafka.records import TopicRecord, read_records
 from tailrace.kafka.topics import create_topic
+from tailrace.prepare.options import RunOptions
+from tailrace.prepare.prepare import prepare, target_of
+from tailrace.running.run import run_query
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
+Ends: TypeAlias = Mapping[str, Mapping[int, int]]
 COUNT = 300
 COPIES = 3
 """The most results of a record, each for a topic of its own."""
@@ -101,6 +107,46 @@ class Name:
         return (self.offset - 1) * 2 + self.partition
 
 
+@dataclass(frozen=True)
+class Again:
+    """A run after a crash: its checkpoint, and what its start has announced."""
+
+    checkpoint: Path
+    announced: list[str]
+
+    @property
+    def guarded(self) -> int:
+        """How many outputs it knew to exist."""
+        counts = [int(line.split()[0]) for line in self.announced if "exist and will not be repeated" in line]
+        return sum(counts)
+
+    @property
+    def noted(self) -> set[str]:
+        """The topics whose ends it has noted."""
+        return set(json.loads(note_of(self.checkpoint)["ends"]))
+
+
+def run(pipeline: tr.Pipeline, kafka: Kafka, mode: str, checkpoint: Path) -> list[str]:
+    """Process everything; return what the start has announced."""
+    announced: list[str] = []
+    run_query(pipeline, options(kafka, mode, checkpoint), announce=announced.append)
+    return announced
+
+
+def options(kafka: Kafka, mode: str, checkpoint: Path) -> RunOptions:
+    servers = kafka.bootstrap_servers
+    return RunOptions(mode, bootstrap_servers=servers, checkpoint=checkpoint, once=True)  # type: ignore[arg-type]
+
+
+def note_crash(checkpoint: Path, pipeline: tr.Pipeline, kafka: Kafka, ends: Ends) -> None:
+    """Let the last run of a checkpoint look like a crashed one of this pipeline."""
+    given = options(kafka, "realtime", checkpoint)
+    with prepare(target_of(pipeline, given), given, dry_run=True) as prepared:
+        same = prepared.delivery.fingerprint
+    of_topics = {topic: {str(at): end for at, end in its.items()} for topic, its in ends.items()}
+    change_note(checkpoint, isClosed=False, fingerprint=same, ends=json.dumps(of_topics))
+
+
 class Case:
     """A pipeline with every kind of output, and a checkpoint from before its records."""
 
@@ -129,8 +175,8 @@ class Case:
 
     suffixes = (*map(str, range(COPIES)), "dead")
 
-    def run(self, topics: str, mode: str, checkpoint: Path, **conf: str) -> None:
-        pipeline = tr.Pipeline(
+    def pipeline(self, topics: str) -> tr.Pipeline:
+        return tr.Pipeline(
             self.name,
             tr.KafkaSource(self.source, "a long not null", starting="earliest"),
             work(topics),
@@ -138,14 +184,18 @@ class Case:
             python_errors="dead-letter",
             dead_letters=f"{topics}-dead",
         )
-        servers = self.kafka.bootstrap_servers
-        tr.run(pipeline, mode, bootstrap_servers=servers, checkpoint=checkpoint, once=True, conf=conf)
 
-    def run_again(self, topics: str, mode: str, **conf: str) -> None:
-        """Run from the checkpoint before the records."""
+    def run(self, topics: str, mode: str, checkpoint: Path) -> list[str]:
+        """Process everything; return what the start has announced."""
+        return run(self.pipeline(topics), self.kafka, mode, checkpoint)
+
+    def run_again(self, topics: str, mode: str, ends: Ends | None = None) -> "Again":
+        """Run from the checkpoint before the records, as after a crash of a run that began where its outputs had these ends."""
         copied = self.folder / secrets.token_hex(4)
         shutil.copytree(self.folder / "before", copied)
-        self.run(topics, mode, copied, **conf)
+        if ends is not None:
+            note_crash(copied, self.pipeline(topics), self.kafka, ends)
+        return Again(copied, self.run(topics, mode, copied))
 
     def outputs(self, topics: str) -> list[tuple[str, TopicRecord]]:
         """All outputs with the last part of their topic's name."""
@@ -215,32 +265,26 @@ def test_a_guard_drops_what_exists_and_nothing_else(case: Case, full: str, guard
             f"{topics}-0", b"{}", headers=[*stranger, ("tailrace.partition", b"0"), ("tailrace.offset", b"1")]
         )
     assert producer.flush(20) == 0
-    guard = guards.read(case.query, {f"{topics}-{each}": {0: 0, 1: 0} for each in case.suffixes})
-    assert guard.size() == len(half)
-    settings, used = guards.install(guard)
-    case.run_again(topics, mode, **settings)
+    ends = {f"{topics}-{each}": {0: 0, 1: 0} for each in case.suffixes}
+    assert guards.read(case.query, ends).size() == len(half)
+    assert case.run_again(topics, mode, ends).guarded == len(half)
     named = Counter({key: count for key, count in case.named(topics).items() if key[1].query == case.query})
     assert named == case.named(full)
-    assert set(used) == {f"{topics}-{number}" for number in range(COPIES)}
 
 
-def test_a_guard_of_everything_lets_nothing_through(case: Case, full: str, guards: Guards, mode: str) -> None:
+def test_a_guard_of_everything_lets_nothing_through(case: Case, full: str, mode: str) -> None:
     before = len(case.outputs(full))
-    guard = guards.read(case.query, {f"{full}-{each}": {0: 0} for each in case.suffixes})
-    assert guard.size() == before, "a partition that is not in the note is read as a whole"
-    settings, used = guards.install(guard)
-    case.run_again(full, mode, **settings)
+    again = case.run_again(full, mode, {f"{full}-{each}": {0: 0} for each in case.suffixes})
+    assert again.guarded == before, "a partition that is not in the note is read as a whole"
     assert len(case.outputs(full)) == before
-    assert not list(used)
 
 
-def test_a_guard_of_nothing_drops_nothing(case: Case, full: str, guards: Guards, mode: str) -> None:
+def test_a_guard_of_nothing_drops_nothing_and_the_topics_of_rows_are_noted(case: Case, full: str, mode: str) -> None:
     topics = case.topics()
-    guard = guards.read(case.query, {f"{topics}-0": {0: 0, 1: 0}})
-    assert guard.size() == 0
-    settings, _ = guards.install(guard)
-    case.run_again(topics, mode, **settings)
+    again = case.run_again(topics, mode, {f"{topics}-0": {0: 0, 1: 0}})
+    assert again.guarded == 0
     assert case.named(topics) == case.named(full)
+    assert again.noted == {f"{topics}-{each}" for each in case.suffixes}
 
 
 def test_the_last_of_several_headers_counts(case: Case, guards: Guards) -> None:
@@ -292,7 +336,7 @@ def test_a_topic_that_is_another_one_now(case: Case, guards: Guards) -> None:
     assert unreadable(failed) == "partition 1 is gone"
 
 
-def test_a_refused_result_has_one_dead_letter(spark: Any, case: Case, guards: Guards, tmp_path: Path) -> None:
+def test_a_refused_result_has_one_dead_letter(spark: Any, case: Case, tmp_path: Path) -> None:
     kafka, source, dead = case.kafka, case.kafka.topic("in", 1), case.kafka.topic("dead", 1)
     sink = tr.KafkaSink(kafka.topic("out", 1), value="value", options={"kafka.max.request.size": "100000"})
     pipeline = tr.Pipeline(
@@ -303,20 +347,16 @@ def test_a_refused_result_has_one_dead_letter(spark: Any, case: Case, guards: Gu
         dead_letters=dead,
     )
 
-    def run(checkpoint: Path, **conf: str) -> None:
-        servers = kafka.bootstrap_servers
-        tr.run(pipeline, "realtime", bootstrap_servers=servers, checkpoint=checkpoint, once=True, conf=conf)
-
     kafka.send(source, [b"first"])
-    run(tmp_path / "before")
+    run(pipeline, kafka, "realtime", tmp_path / "before")
     for name in ("one", "two"):
         shutil.copytree(tmp_path / "before", tmp_path / name)
     kafka.send(source, [b"second", bytes(200_000), b"third"])
-    run(tmp_path / "one")
+    run(pipeline, kafka, "realtime", tmp_path / "one")
     (letter,) = read_records(kafka.config, dead)
     name = Name.of(letter)
     assert (name.maker, name.index, name.offset) == ("o", 0, 2)
-    settings, _ = guards.install(guards.read(name.query, {dead: {0: 0}, str(sink.topic): {0: 0}}))
-    run(tmp_path / "two", **settings)
+    note_crash(tmp_path / "two", pipeline, kafka, {dead: {0: 0}, str(sink.topic): {0: 0}})
+    run(pipeline, kafka, "realtime", tmp_path / "two")
     assert len(list(read_records(kafka.config, dead))) == 1
     assert len(list(read_records(kafka.config, str(sink.topic)))) == 3
