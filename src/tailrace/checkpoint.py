@@ -203,7 +203,7 @@ class Checkpoint:
         """
         if self.path is None:
             return
-        for log in ("offsets", "commits"):
+        for log in ("offsets", "commits", "tailrace-progress"):
             for incomplete in (*(self.path / log).glob(".*.tmp"), *(self.path / log).glob(".*.tmp.crc")):
                 incomplete.unlink(missing_ok=True)
         state = self.path / "state"

@@ -89,12 +89,13 @@ def expected_of(sent: int) -> int:
     return sum(1 + number % 3 for number in good) + sum(number % 100 == 50 for number in range(sent))
 
 
-def require_exact(result: Any, kills: int) -> None:
-    """Check that everything came out and that every figure fits the others."""
+def require_exact(result: Any, kills: int, *, repeats: bool = False) -> None:
+    """Check that everything came out once, or with `repeats` at least once, and that every figure fits the others."""
     assert result["kills"] == len(result["recovery_ms"]) == len(result["faults"]) == kills
     assert all(time > 0 for time in result["recovery_ms"])
     assert (result["lost"], result["out_of_order"], result["unexpected"], result["changed"]) == (0, 0, 0, 0)
     assert result["received"] == result["expected"] + result["repeated"]
+    assert repeats or result["repeated"] == 0
     for name in ("expected", "received", "lost", "repeated"):
         assert result[name] == sum(each[name] for each in result["outputs"].values())
     assert result["expected"] == expected_of(result["sent"])

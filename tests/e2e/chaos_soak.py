@@ -7,12 +7,16 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from chaos_command import ROUTED, Project, command, require_exact, require_once
 from commands import TAILRACE, environment
-from conftest import wait_until
+from conftest import Kafka, wait_until
+from crashes import Case
+from test_delivery import Crashed
 
 from tailrace.cluster.cluster import Cluster
 
@@ -55,8 +59,41 @@ def test_many_kills_at_every_moment(project: Project, at: str, mode: str) -> Non
 
 
 @pytest.mark.timeout(3600)
-def test_every_fault_of_one_machine(project: Project) -> None:
-    faults = ("--kills", str(KILLS), "--fault", "workers,broker,broker-frozen,disk-full", "--outage", "10")
+def test_many_kills_at_least_once(project: Project) -> None:
+    faults = ("--kills", str(KILLS), "--fault", "jvm,driver,both", "--delivery", "at-least-once")
+    result = project.chaos("payments.py", *faults, *ROUTED)
+    require_exact(result, KILLS, repeats=True)
+    # The progress is noted each second: a few seconds of 300 records, of which three in four have two results each.
+    assert 0 < result["repeated"] < KILLS * 3 * 450
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("spark")
+def test_crashes_of_one_pipeline_in_both_modes_by_chance(kafka: Kafka, tmp_path: Path) -> None:
+    """Also with checkpoints between the crashes, and several crashes before the results of the first are met."""
+    chance = Random(KILLS)
+    case = Case("mixed", kafka.topic("numbers", 2), f"mixed-{kafka.topic('prefix', 1)}", str(tmp_path / "checkpoint"))
+    case.create(kafka.config)
+    crashed = Crashed(kafka, tmp_path, {case.name: case})
+    for _ in range(KILLS):
+        mode, every = chance.choice(["realtime", "realtime", "microbatch"]), chance.choice(["2s", "5m"])
+        crashed.crash(replace(case, mode=mode, checkpoint_every=every), seconds=chance.uniform(0, 5))
+    crashed.go_on(case, chance.choice(["realtime", "microbatch"]), delivery="effectively-once")
+    assert crashed.counts(case) == (0, 0)
+
+
+@pytest.mark.timeout(3600)
+def test_every_fault_of_one_machine(project: Project, mode: str) -> None:
+    faults = (
+        "--kills",
+        str(KILLS),
+        "--fault",
+        "workers,broker,broker-frozen,disk-full",
+        "--outage",
+        "10",
+        "--mode",
+        mode,
+    )
     require_exact(project.chaos("payments.py", *faults, *ROUTED), KILLS)
 
 

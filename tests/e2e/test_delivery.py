@@ -183,7 +183,7 @@ def test_spark_alone_between_two_runs(spark: SparkSession, crashed: Crashed) -> 
 
 
 def stock_run(spark: SparkSession, kafka: Kafka, case: Case) -> None:
-    """The same results with Spark alone on the same checkpoint, but for records whose failure Spark cannot set aside."""
+    """The results with Spark alone on the same checkpoint, without records whose failure Spark cannot set aside."""
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     records = spark.readStream.format("kafka").options(**servers, subscribe=case.source).load()
     numbers = records.select(F.get_json_object(F.col("value").cast("string"), "$.a").cast("long").alias("a"))

@@ -12,7 +12,7 @@ from conftest import Kafka
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from tailrace.errors import QueryRefused
+from tailrace.errors import DeliveryRefused
 from tailrace.prepare.options import RunOptions
 from tailrace.prepare.prepare import prepare, target_of
 
@@ -170,7 +170,7 @@ def test_asked_for_it_is_refused_with_the_reason_and_the_line(
     spark: Any, kafka: Kafka, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     for mode in MODES:
-        with pytest.raises(QueryRefused, match="cannot deliver effectively-once") as refused:
+        with pytest.raises(DeliveryRefused, match="cannot deliver effectively-once") as refused:
             tr.start(
                 pipeline(topics, counted), mode, delivery="effectively-once",
                 bootstrap_servers=kafka.bootstrap_servers, checkpoint=tmp_path / mode,

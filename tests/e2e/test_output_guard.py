@@ -190,7 +190,7 @@ class Case:
         return run(self.pipeline(topics), self.kafka, mode, checkpoint)
 
     def run_again(self, topics: str, mode: str, ends: Ends | None = None) -> "Again":
-        """Run from the checkpoint before the records, as after a crash of a run that began where its outputs had these ends."""
+        """Run from the checkpoint before the records, as after a crash that left a note with these ends."""
         copied = self.folder / secrets.token_hex(4)
         shutil.copytree(self.folder / "before", copied)
         if ends is not None:

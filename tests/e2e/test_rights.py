@@ -27,6 +27,7 @@ from tailrace.engine import topics as engine_topics
 from tailrace.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
+    DeliveryRefused,
     KafkaError,
     NotAuthorized,
     TlsFailed,
@@ -39,7 +40,9 @@ from tailrace.kafka.records import NewRecord, RecordSender, read_records, send_r
 from tailrace.kafka.topics import create_topic, list_topics, topic_id
 from tailrace.prepare import endpoint
 from tailrace.prepare.endpoint import JOINS_GROUP
+from tailrace.prepare.options import RunOptions
 from tailrace.running import broker_watch
+from tailrace.running.run import run_query
 
 SCHEMA = "id long"
 CONF = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}
@@ -465,6 +468,22 @@ def test_outputs_that_this_user_may_write_and_not_read_are_unknown(spark: Any, k
     assert (refused.topic(), refused.why()) == (case.sink, "this user has no right to read it")
     kafka.grant(case.user, "READ", case.sink)
     assert guards.read("q", {case.sink: {0: 0}}).size() == 0
+
+
+def test_without_the_right_to_read_outputs_they_may_be_repeated(spark: Any, kafka: SecuredKafka, mode: str) -> None:
+    case = Case(kafka)
+    why = f"may not read the output topic {case.sink}"
+    report = tr.check(case.pipeline(), mode, bootstrap_servers=kafka.secured_servers)
+    assert report.delivery is not None
+    assert why in report.delivery.in_words
+    with pytest.raises(DeliveryRefused, match=why):
+        tr.start(case.pipeline(), mode, bootstrap_servers=kafka.secured_servers, delivery="effectively-once")
+    kafka.send(case.source, [{"id": 1}])
+    spoken: list[str] = []
+    options = RunOptions(mode, bootstrap_servers=kafka.secured_servers, once=True)  # type: ignore[arg-type]
+    run_query(case.pipeline(), options, announce=spoken.append)
+    assert [why in line for line in spoken if line.startswith("Delivery is at-least-once")] == [True]
+    kafka.receive_count(case.sink, 1)
 
 
 def test_an_absent_broker_is_reported_as_unreachable(spark: Any, kafka: SecuredKafka) -> None:

@@ -217,10 +217,10 @@ def test_a_relative_location_is_resolved_at_the_start(tmp_path: Path, monkeypatc
     assert Checkpoint("50%25").path == tmp_path / "50%25", "only an address is percent-encoded"
 
 
-@pytest.mark.parametrize("log", ["offsets", "commits"])
-def test_unfinished_writes_of_spark_are_removed(tmp_path: Path, log: str) -> None:
+@pytest.mark.parametrize("log", ["offsets", "commits", "tailrace-progress"])
+def test_unfinished_writes_of_spark_and_of_notes_are_removed(tmp_path: Path, log: str) -> None:
     write_offsets(tmp_path, 0)
-    (tmp_path / "commits").mkdir()
+    (tmp_path / log).mkdir(exist_ok=True)
     for name in (".0.4f6f.TID7.tmp", "..0.4f6f.TID7.tmp.crc"):
         (tmp_path / log / name).write_text("half")
     acquire_and_release(tmp_path)

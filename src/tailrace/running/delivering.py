@@ -38,7 +38,13 @@ def open_delivery(prepared: Prepared, announce: Announce) -> engine.Delivery | N
         except BaseException:
             delivery.close()
             raise
+    elif resumed.unused:
+        announce(_unused(resumed))
     return delivery
+
+
+def _unused(resumed: engine.Resumed) -> str:
+    return f"The progress since the last checkpoint is not used: {resumed.unused}."
 
 
 def _tell(prepared: Prepared, resumed: engine.Resumed, delivery: engine.Delivery, announce: Announce) -> None:
@@ -54,7 +60,10 @@ def _tell(prepared: Prepared, resumed: engine.Resumed, delivery: engine.Delivery
                 fix="start it once without --delivery effectively-once; it may then repeat some results",
             )
         announce(f"Results after the last checkpoint may be written again: {unknown}.")
-    elif delivery.repeated:
+        return
+    if resumed.unused:
+        announce(_unused(resumed))
+    if delivery.repeated:
         announce(
             f"The pipeline has changed since the last run: {counted(delivery.repeated, 'result')} after its last note "
             "may be written again."
