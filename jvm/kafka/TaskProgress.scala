@@ -78,16 +78,18 @@ private[sql] final class TaskProgress private {
 private[sql] object TaskProgress {
   private val attempts = new ConcurrentHashMap[Long, TaskProgress]()
 
-  /** The progress of a task, from the task's thread. */
-  def of(context: TaskContext): TaskProgress = attempts.computeIfAbsent(
-    context.taskAttemptId(),
-    { attempt =>
-      context.addTaskCompletionListener[Unit] { _ =>
+  /** The progress of a task that runs. */
+  def of(context: TaskContext): TaskProgress = {
+    val attempt = context.taskAttemptId()
+    val own = new TaskProgress
+    Option(attempts.putIfAbsent(attempt, own)).getOrElse {
+      context.addTaskCompletionListener[Unit] { _ => // at once, if the task has just ended
         attempts.remove(attempt)
         Flow.leave() // the thread goes on to other tasks
       }
-      new TaskProgress
-    })
+      own
+    }
+  }
 }
 
 /**

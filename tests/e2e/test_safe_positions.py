@@ -196,7 +196,8 @@ def start(kafka: Kafka, tmp_path: Path) -> Callable[..., RunningQuery]:
     def started(transform: Any, source: str, sink: str, dead: str, **more: Any) -> RunningQuery:
         servers = more.pop("servers", kafka.bootstrap_servers)
         read = tr.KafkaSource(source, "a long", starting="earliest")
-        pipeline = tr.Pipeline("safe", read, transform, tr.KafkaSink(sink), dead_letters=dead)
+        to_letters: Any = {"dead_letters": dead, "python_errors": "dead-letter"}
+        pipeline = tr.Pipeline("safe", read, transform, tr.KafkaSink(sink), **to_letters)
         return tr.start(pipeline, "realtime", bootstrap_servers=servers, checkpoint=tmp_path / "pipeline", **more)
 
     return started
