@@ -3,8 +3,8 @@
 Spark's own files are read, never written; only incomplete files of an interrupted run are removed, and state without
 a checkpoint is moved to ``state.abandoned``. Tailrace's files are ``tailrace.json`` with the owner, ``.tailrace.lock``,
 which a running process locks, and ``tailrace-python.json`` with the costs of the Python functions. The engine writes
-``tailrace-topics`` with the ids of the topics and ``tailrace-progress`` with what is done within a batch. It also adds a
-batch to Spark's logs if a run has noted that it was done.
+``tailrace-topics`` with the ids of the topics and ``tailrace-progress`` with what is done within a batch. It also adds
+a batch to Spark's logs if a run has noted that it was done.
 """
 
 import contextlib
