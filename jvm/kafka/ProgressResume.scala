@@ -59,7 +59,8 @@ private final class CheckpointAdvance(spark: SparkSession, location: String) {
     val committed = lastOf("commits")
     val found = new ProgressNotes(spark, location).last.filter(_.forall(its => query.contains(its.query)))
     val note = found.flatMap(_.toOption)
-    val isFresh = committed < 0 && lastOf("offsets") < 0 && found.isEmpty
+    // Spark writes where its sources begin just before it plans the first batch.
+    val isFresh = committed < 0 && found.isEmpty && !files.exists(new Path(location, "sources"))
     val unread = found.flatMap(_.left.toOption).getOrElse("")
     val resumed = Resumed(query, None, isClosed = false, note.flatMap(_.fingerprint), 0L, unread, isFresh)
     note match {
