@@ -58,8 +58,8 @@ private[tailrace] final class ProgressNotes(spark: SparkSession, checkpoint: Str
   import ProgressNotes._
 
   private val folder = new Path(checkpoint, Folder).toString
-  private lazy val log = new HDFSMetadataLog[Entry](spark, folder)
-  private lazy val first: Long = log.getLatestBatchId().map(_ + 1).getOrElse(0L)
+  private lazy val entries = new HDFSMetadataLog[Entry](spark, folder)
+  private lazy val first: Long = entries.getLatestBatchId().map(_ + 1).getOrElse(0L)
   private var written = 0L
 
   /** The last note, or why it cannot be read; None if there is none. An earlier one may lack a topic, and is not used. */
@@ -78,8 +78,8 @@ private[tailrace] final class ProgressNotes(spark: SparkSession, checkpoint: Str
   def write(note: ProgressNote): Unit = synchronized {
     val number = first + written
     written += 1 // also after a failure, which may have left the file
-    if (!log.add(number, entryOf(note))) throw new IllegalStateException(s"another process writes to $folder")
-    log.purge(number)
+    if (!entries.add(number, entryOf(note))) throw new IllegalStateException(s"another process writes to $folder")
+    entries.purge(number)
   }
 }
 
