@@ -40,6 +40,8 @@ def payment(number):
         return b"oops"
     return f"card-{number % 50}", {"id": number, "card": f"card-{number % 50}", "amount": float(number % 40)}
 """
+SPREAD = ("--partitions", "6")
+"""Six tasks on two executors with four slots each: both executors have some, and one alone has not room for all."""
 ROUTED = ("--topics", "out-1,out-2,out-3")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from chaos_command import ROUTED, Project, command, require_exact, require_once
+from chaos_command import ROUTED, SPREAD, Project, command, require_exact, require_once
 from commands import TAILRACE, environment
 from conftest import Kafka, wait_until
 from crashes import Case
@@ -144,4 +144,4 @@ def test_an_interrupted_run_goes_on(project: Project, end: signal.Signals) -> No
 @pytest.mark.parametrize("at", ["random", "boundary"])
 def test_killed_executors_lose_and_repeat_nothing(project: Project, cluster: Cluster, at: str, mode: str) -> None:
     faults = ("--kills", str(KILLS), "--fault", "executor", "--at", at, "--mode", mode, "--master", cluster.master_url)
-    require_once(project.chaos("payments.py", *faults, *ROUTED), KILLS)
+    require_once(project.chaos("payments.py", *faults, *SPREAD, *ROUTED), KILLS)

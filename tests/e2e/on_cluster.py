@@ -47,7 +47,7 @@ def test_nothing_is_lost_or_repeated(
 
 @pytest.mark.parametrize("mode", ["realtime", "microbatch"])
 def test_a_stop_while_a_task_is_retried(spark: SparkSession, kafka: Kafka, tmp_path: Path, mode: str) -> None:
-    """The retry reads as far as the attempt that failed, so that the next start repeats nothing."""
+    """The retry reads as far as the attempt that failed, and repeats none of its results; nor does the next start."""
     failed = tmp_path / "failed"
 
     @F.udf("long")
@@ -72,13 +72,8 @@ def test_a_stop_while_a_task_is_retried(spark: SparkSession, kafka: Kafka, tmp_p
     assert running.stop(60).repeats == ""
     query.require_stopped(running, mode)
     assert failed_tasks(spark, running) > 0, "the stop met a retry"
-    before = query.written()
-    if mode == "realtime":  # in micro-batch the attempt that failed may have been the first to read its records
-        assert max(before.values()) == 2, "the retry has written the results of the failed attempt again"
     query.finish(mode)
-    after = query.written()
-    assert set(after) == set(range(100))
-    assert Counter({a: after[a] for a in before}) == before, "nothing is repeated after the stop"
+    assert query.written() == Counter(range(100))
 
 
 @pytest.mark.parametrize("transform", [plain, counted], ids=["stateless", "aggregate"])
@@ -109,7 +104,7 @@ def test_a_stop_after_an_executor_is_lost(
         last = {row["key"]: row["count"] for row in query.rows()}
         assert last == Counter(number % KEYS for number in range(load.sent)), "the state has each record once"
     else:
-        assert set(query.written()) == set(range(load.sent)), "nothing is lost"
+        assert query.written() == Counter(range(load.sent)), "the next start leaves out what exists"
 
 
 def test_a_stop_that_meets_a_lost_executor(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
@@ -168,7 +163,7 @@ def executors_of(spark: SparkSession) -> list[psutil.Process]:
 
 
 def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) -> None:
-    """Spark lets it read nothing. The summary counts what the next start processes again."""
+    """Spark lets it read nothing. The next start processes its records again, and leaves out the results that exist."""
     began, go_on, failed = (tmp_path / name for name in ("began", "go on", "failed"))
     every_s = 12
 
@@ -199,13 +194,10 @@ def test_a_retry_that_begins_after_the_interval(kafka: Kafka, tmp_path: Path) ->
     stopping.join(90)
     (summary,) = outcome
     assert summary.repeats == RepeatReason.TASK_FAILED
-    assert summary.uncommitted_rows == 50, "its partition has the even ones"
+    assert summary.uncommitted_rows == 20, "its partition has the even ones, and those below 60 are noted"
     query.require_stopped(running, "realtime")
-    before = query.written()
     query.finish("realtime")
-    after = query.written()
-    assert set(after) == set(range(100))
-    assert after - before == Counter(range(0, 100, 2)), "these were read, and not saved"
+    assert query.written() == Counter(range(100))
 
 
 def test_positions_of_readers_on_executors(kafka: Kafka, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from chaos_command import ROUTED, Project, require_once
+from chaos_command import ROUTED, SPREAD, Project, require_once
 from commands import PIPELINE, environment, running, said, tailrace
 from conftest import Kafka, marked_processes, wait_until
 
@@ -160,7 +160,7 @@ def test_a_real_time_query_survives_the_loss_of_an_executor(cluster: Cluster, ka
 def test_killed_executors_lose_and_repeat_nothing(cluster: Cluster, tmp_path: Path) -> None:
     faults = ("--kills", "2", "--fault", "executor", "--seconds", "8", "--master", cluster.master_url)
     with Project.at(tmp_path) as project:
-        result = project.chaos("payments.py", *faults, *ROUTED)
+        result = project.chaos("payments.py", *faults, *SPREAD, *ROUTED)
     require_once(result, 2)
     assert result["starts"] == 1, "Spark begins the lost tasks again"
 
