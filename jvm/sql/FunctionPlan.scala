@@ -13,7 +13,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.apache.spark.api.python.PythonFunction
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.expressions._
-import org.apache.spark.sql.catalyst.optimizer.InlineCTE
+import org.apache.spark.sql.catalyst.optimizer.{InlineCTE, ReplaceDeduplicateWithAggregate}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.Dataset
 
@@ -111,10 +111,11 @@ object FunctionPlan {
 
     /** Whether a record matches at most one row of a static table, so that their order does not matter. */
     private def hasOneRowPerKey(table: LogicalPlan, join: Join): Boolean = {
-      val plain = table.transformUp {
+      // Spark knows the unique keys of an aggregate, which its optimizer makes of dropDuplicates.
+      val plain = ReplaceDeduplicateWithAggregate(table.transformUp {
         case SubqueryAlias(_, child) => child
         case hint: ResolvedHint => hint.child
-      }
+      })
       def isFromRecord(value: Expression) = value.references.intersect(table.outputSet).isEmpty
       val keys = ExpressionSet(join.condition.toSeq.flatMap(conjuncts).collect {
         case EqualTo(column: Attribute, value) if table.outputSet.contains(column) && isFromRecord(value) => column
@@ -145,6 +146,10 @@ object FunctionPlan {
         expand.output.zipWithIndex.foreach { case (column, at) =>
           expand.projections.flatMap(row => causeIn(row(at))).headOption.foreach(varying(column.exprId) = _)
         }
+      case Deduplicate(keys, child, _) if !child.isStreaming =>
+        // It keeps any of the rows with the same key.
+        val others = child.output.filterNot(column => keys.exists(_.exprId == column.exprId))
+        others.foreach(each => varying(each.exprId) = "dropDuplicates")
       case generate: Generate =>
         causeIn(generate.generator).foreach(cause => generate.generatorOutput.foreach(each => varying(each.exprId) = cause))
       case other =>

@@ -129,6 +129,10 @@ def joined_with_unordered(events: Any) -> Any:
     return events.join(F.broadcast(table), "key")
 
 
+def filtered_by_any_of_several(events: Any) -> Any:
+    return with_unique_keys(events).where("n > 3")
+
+
 @F.udf(DoubleType(), useArrow=False)
 def guessed(number):  # type: ignore[no-untyped-def]
     return number
@@ -149,6 +153,7 @@ def by_guess(events: Any) -> Any:
         (exploded_at_random, True, "how many rows"),
         (routed, True, "to which topic"),
         (joined_with_unordered, True, "several rows of a static table"),
+        (filtered_by_any_of_several, True, "dropDuplicates gives"),
         (by_guess, True, "guessed gives"),
     ],
 )
