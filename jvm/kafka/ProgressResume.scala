@@ -18,7 +18,7 @@ import org.apache.spark.sql.kafka010.tailrace.ProgressNote.Offsets
  * @param fingerprint what decided then whether, how often and where rows are written
  * @param advanced how many records the checkpoint was moved forward
  * @param unused why the note could not be used; empty if it could, or if there is none
- * @param isFresh whether no batch was ever saved or begun
+ * @param isFresh whether no run has ever begun a batch
  */
 final case class Resumed(
     query: Option[String],
@@ -59,8 +59,8 @@ private final class CheckpointAdvance(spark: SparkSession, location: String) {
     val committed = lastOf("commits")
     val found = new ProgressNotes(spark, location).last.filter(_.forall(its => query.contains(its.query)))
     val note = found.flatMap(_.toOption)
-    // Spark writes where its sources begin just before it plans the first batch.
-    val isFresh = committed < 0 && found.isEmpty && !files.exists(new Path(location, "sources"))
+    // Where the first source begins is saved before its first batch, also by versions that kept no notes.
+    val isFresh = Seq("commits", "offsets", "sources/0").forall(lastOf(_) < 0) && found.isEmpty
     val unread = found.flatMap(_.left.toOption).getOrElse("")
     val resumed = Resumed(query, None, isClosed = false, note.flatMap(_.fingerprint), 0L, unread, isFresh)
     note match {

@@ -11,6 +11,11 @@ def note_of(checkpoint: str | Path) -> dict[str, Any]:
     return note
 
 
+def noted_at(checkpoint: str | Path) -> float:
+    """When the last note was written, in seconds since 1970."""
+    return (_folder(checkpoint) / str(_last(checkpoint))).stat().st_mtime
+
+
 def add_note(checkpoint: str | Path, text: str) -> None:
     """Add a note, which is the last one from now on."""
     _folder(checkpoint).mkdir(exist_ok=True)

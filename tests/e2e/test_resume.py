@@ -88,7 +88,7 @@ class Checkpoint:
         """Where Spark continues, as its own class reads it."""
         jvm: Any = self.spark._jvm
         log = jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog(
-            classic_of(self.spark), str(self.folder / "offsets")
+            classic_of(self.spark), str(self.folder / "offsets"), True
         )
         latest = log.getLatest().get()._2()
         return [json.loads(latest.offsets().apply(each).get().json()) for each in range(latest.offsets().size())]
@@ -285,6 +285,13 @@ def test_a_first_batch_that_had_not_begun(fresh: Checkpoint) -> None:
     fresh.note(0, [fresh.at(0, 0)], base=[fresh.at(0, 0)], metadata="")
     assert fresh.resume().facts == (0, "", "30")
     assert fresh.logs() == ([], [])
+
+
+def test_a_first_batch_without_a_note_may_have_written_something(fresh: Checkpoint) -> None:
+    """As a version without notes leaves it in real time."""
+    left = fresh.resume()
+    assert left.facts == (0, "", None)
+    assert not left.resumed.is_fresh
 
 
 def test_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
