@@ -91,7 +91,16 @@ def _say_ended(pipeline: Pipeline, summary: "RunSummary", *, done: bool) -> None
 
 
 def _repeated(summary: "RunSummary") -> str:
-    """Say what the next start processes again."""
+    """Say what the next start processes again, and whether it repeats results."""
+    from tailrace.plan.delivery import EFFECTIVELY_ONCE
+
+    if summary.delivery == EFFECTIVELY_ONCE:
+        records = f"up to {counted(summary.uncommitted_rows, 'record')}" if summary.uncommitted_rows else "some records"
+        return f"the next start may read {records} again; it repeats no result"
+    return _repeated_results(summary)
+
+
+def _repeated_results(summary: "RunSummary") -> str:
     from tailrace.running.ending import RepeatReason
 
     if summary.repeats is RepeatReason.TASK_FAILED:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+EFFECTIVELY_ONCE = "effectively-once"
+AT_LEAST_ONCE = "at-least-once"
+
 
 @dataclass(frozen=True)
 class Obstacle:
@@ -77,5 +80,5 @@ class DeliveryPlan:
     def in_words(self) -> str:
         """The guarantee as a sentence, with the reason if it is the weaker one."""
         if self.effectively_once:
-            return "effectively-once"
-        return f"at-least-once: {self.reason}" + (f" ({self.where})" if self.where else "")
+            return EFFECTIVELY_ONCE
+        return f"{AT_LEAST_ONCE}: {self.reason}" + (f" ({self.where})" if self.where else "")

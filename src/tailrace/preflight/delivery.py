@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.conditions.operators import operation_of
-from tailrace.plan.delivery import DeliveryPlan, FunctionPlan, Obstacle
+from tailrace.plan.delivery import AT_LEAST_ONCE, DeliveryPlan, FunctionPlan, Obstacle
 from tailrace.plan.operator import Operator
 from tailrace.plan.slots import reads_a_stream
 
-AT_LEAST_ONCE = "at-least-once"
 _MOVES_ROWS = "it moves rows between tasks, so no task knows which of its records are done"
 _MANY_RECORDS = "its rows do not come from one record each"
 _UNKNOWN_RECORD = "its function may return rows in any order and number"

@@ -8,13 +8,14 @@ from pyspark.sql import SparkSession
 from tailrace import engine
 from tailrace.checkpoint import Checkpoint, Owner
 from tailrace.errors import CheckpointError, KafkaError
+from tailrace.plan.delivery import EFFECTIVELY_ONCE
 from tailrace.plan.loss import Loss
 from tailrace.plan.slots import Capacity, Slots, count_slots
 from tailrace.plan.streams import StreamRead
 from tailrace.preflight.query import Query, Saved
 from tailrace.prepare.capacity import await_capacity
 from tailrace.prepare.endpoint import UNKNOWN_TOPIC
-from tailrace.prepare.options import EFFECTIVELY_ONCE, RunOptions
+from tailrace.prepare.options import RunOptions
 from tailrace.prepare.target import BuiltQuery, Target
 
 

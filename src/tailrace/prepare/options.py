@@ -22,7 +22,6 @@ ModeName = Literal["realtime", "microbatch", "auto"]
 StarvedAction = Literal["stop", "warn"]
 DataLossAction = Literal["fail", "warn"]
 DeliveryName = Literal["effectively-once", "at-least-once"]
-EFFECTIVELY_ONCE = "effectively-once"
 DEFAULT_CHECKPOINT_EVERY = "5m"
 DEFAULT_PROGRESS_EVERY = "1s"
 _MINIMUM_KEY = "spark.sql.streaming.realTimeMode.minBatchDuration"

@@ -25,6 +25,7 @@ from tailrace.engine import (
 )
 from tailrace.errors import QueryFailed, QueryRefused, TailraceError
 from tailrace.pipeline import Mode
+from tailrace.plan.delivery import AT_LEAST_ONCE, EFFECTIVELY_ONCE
 from tailrace.plan.slots import Slots
 from tailrace.preflight.report import CheckReport
 from tailrace.prepare.endpoint import Endpoint
@@ -86,6 +87,8 @@ class RunningQuery:
         self._partitions: PartitionWatch | None = None
         self._topics: TopicWatch | None = None
         self._endpoints: tuple[Endpoint, ...] = ()
+        self.is_effectively_once = False
+        """Whether a start after a crash leaves out the results that exist."""
         self.lost_lineage = ""
         """What its outputs do not say about a record's origin, in words; empty if nothing is lost."""
         self.sink_topic = ""
@@ -421,6 +424,7 @@ class RunningQuery:
             self._uncommitted_rows(),
             self._refused_results(),
             self._ending.repeats,
+            EFFECTIVELY_ONCE if self.is_effectively_once else AT_LEAST_ONCE,
         )
 
     def _uncommitted_rows(self) -> int:

@@ -170,6 +170,7 @@ def _running(prepared: Prepared, built: BuiltQuery, started: StreamingQuery) -> 
     )
     if built.sink is not None:
         running.refused = built.sink.counts
+    running.is_effectively_once = prepared.delivery.effectively_once
     running.lost_lineage = built.lost_lineage
     running.bounded = options.once
     if prepared.query.sink is not None:

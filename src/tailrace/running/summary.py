@@ -29,3 +29,5 @@ class RunSummary:
     """In real time, results that Kafka refused and that are dead letters, by reason; counted like ``malformed``."""
     repeats: RepeatReason | str = ""
     """Why the next start processes records again; empty if the last batch is saved, so that nothing is repeated."""
+    delivery: str = ""
+    """``effectively-once`` if the next start leaves out the results that exist, otherwise ``at-least-once``."""

@@ -35,6 +35,7 @@ class FakeRun:
     rows: int = 4711
     uncommitted: int = 0
     repeats: str = ""
+    delivery: str = "at-least-once"
     lost_lineage: str = ""
     slots: Slots | None = None
     checkpoint_location: str = "/checkpoints/fraud"
@@ -81,6 +82,7 @@ class FakeRun:
             uncommitted_rows=self.uncommitted,
             refused=self.refused,
             repeats=self.repeats,
+            delivery=self.delivery,
         )
 
 
@@ -144,6 +146,22 @@ def test_a_stop_that_could_not_save_says_why_and_what_is_repeated(
         "stopped after 12.5 s: 3 checkpoints with 4,711 records",
         f"{LATE}: {last}",
     ]
+
+
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+@pytest.mark.parametrize(
+    ("uncommitted", "last"),
+    [
+        (0, "the next start may read some records again; it repeats no result"),
+        (20, "the next start may read up to 20 records again; it repeats no result"),
+    ],
+)
+def test_an_effectively_once_query_repeats_no_result(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, mode: str, uncommitted: int, last: str
+) -> None:
+    fake = FakeRun(uncommitted=uncommitted, repeats=LATE, delivery="effectively-once")
+    run_fake(monkeypatch, fake, "--mode", mode)
+    assert capsys.readouterr().err.splitlines()[-1] == f"{LATE}: {last}"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +296,7 @@ def test_the_summary_is_json_on_standard_output(capsys: Capture, monkeypatch: py
         "uncommitted_rows": 0,
         "refused": {},
         "repeats": "",
+        "delivery": "at-least-once",
     }
 
 
