@@ -305,7 +305,9 @@ def test_the_last_of_several_headers_counts(case: Case, guards: Guards) -> None:
     assert not part.contains(topic, "o", 3, 2)
     assert not part.contains(topic, "o", 7, 0)
     assert not part.contains("elsewhere", "o", 7, 2)
-    assert (guard.endOf(1, partition), guard.endOf(0, partition)) == (8, 0)
+    other = guards.jvm.org.apache.kafka.common.TopicPartition("t", 0)
+    assert (guard.endOf(partition), guard.endOf(other)) == (8, 0)
+    assert not guard.part(0, partition).contains(topic, "o", 7, 2), "another source's record"
 
 
 def unreadable(failed: pytest.ExceptionInfo[Py4JJavaError]) -> str:
@@ -332,8 +334,9 @@ def test_a_topic_that_is_another_one_now(case: Case, guards: Guards) -> None:
         guards.read("q", {topic: {0: 5}})
     assert unreadable(failed) == "partition 0 ends at 0, before 5: it is another topic"
     with pytest.raises(Py4JJavaError) as failed:
-        guards.read("q", {topic: {0: 0, 1: 0}})
+        guards.read("q", {topic: {0: 0, 1: 3}})
     assert unreadable(failed) == "partition 1 is gone"
+    assert guards.read("q", {topic: {0: 0, 1: 0}}).size() == 0, "a topic that did not exist is noted with one partition"
 
 
 def test_a_refused_result_has_one_dead_letter(spark: Any, case: Case, tmp_path: Path) -> None:
