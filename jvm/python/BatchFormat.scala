@@ -29,7 +29,7 @@ private[tailrace] case class BatchFormat(
    * @param results the types of the results
    * @param check throws an exception if the schema of an Arrow reply is wrong
    */
-  def codec(results: Seq[DataType], check: StructType => Unit, context: TaskContext): MessageCodec =
+  def codec(results: Seq[DataType], check: StructType => Unit, context: TaskContext): BatchCodec =
     new BatchCodec(schema, results, plain, operator.timeZone, operator.largeTypes, check, context)
 
   /**

@@ -38,7 +38,10 @@ class FunctionCostListener(context: SparkContext, query: String, id: String, acc
 
   /** Whether the workers of a running query have loaded its functions; always true on a cluster, where it is not known. */
   def areReady(plan: SparkPlan): Boolean = !context.isLocal || {
-    val operators = plan.collect { case mapped: MapPartitionsExec if mapped.func.isInstanceOf[PythonFunctions] => mapped }
+    val operators = plan.collect {
+      case mapped: MapPartitionsExec if mapped.func.isInstanceOf[PythonFunctions] => mapped
+      case state if PythonProcessor.of(state).isDefined => state
+    }
     operators.isEmpty || ReadyWorkers.of(id).areReady(operators.map(taskCount).sum)
   }
 

@@ -145,11 +145,14 @@ private[tailrace] final class BatchCodec(
   override def encode(rows: Iterable[InternalRow]): Array[Byte] =
     plainInput.flatMap(_.encode(rows)).getOrElse(encodeArrow(rows))
 
-  private def encodeArrow(rows: Iterable[InternalRow]): Array[Byte] = {
+  private def encodeArrow(rows: Iterable[InternalRow]): Array[Byte] = pickled(arrow(rows))
+
+  /** Rows as an Arrow batch without its schema. */
+  def arrow(rows: Iterable[InternalRow]): Array[Byte] = {
     rows.foreach(writer.write)
     writer.finish()
     val batch = unloader.getRecordBatch
-    try pickled(serialized(MessageSerializer.serialize(_, batch)))
+    try serialized(MessageSerializer.serialize(_, batch))
     finally {
       batch.close()
       writer.reset()
@@ -160,7 +163,7 @@ private[tailrace] final class BatchCodec(
 
   override def endOfInput: Array[Byte] = pickled(Array(0.toByte))
 
-  override protected def decodeReply(parts: Array[Any]): Reply = {
+  override def decodeReply(parts: Array[Any]): Reply = {
     Option(parts(3).asInstanceOf[Array[Byte]]).foreach(useSchema)
     val (count, row) = parts(0) match {
       case bytes: Array[Byte] =>

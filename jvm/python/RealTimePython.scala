@@ -5,7 +5,7 @@ import java.util.UUID
 import org.apache.spark.JobArtifactSet
 import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeReference, BoundReference, CreateNamedStruct, Expression, GetStructField, Literal, PythonUDF}
-import org.apache.spark.sql.catalyst.plans.logical.{ArrowEvalPython, BatchEvalPython, LogicalPlan, MapInArrow, MapInPandas}
+import org.apache.spark.sql.catalyst.plans.logical.{ArrowEvalPython, BatchEvalPython, LogicalPlan, MapInArrow, MapInPandas, TransformWithStateInPySpark}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{DeserializeToObjectExec, MapPartitionsExec, SerializeFromObjectExec, SparkPlan, SparkStrategy}
@@ -46,10 +46,13 @@ object RealTimePython {
     val experimental = session.experimental
     experimental.extraStrategies =
       experimental.extraStrategies.filterNot(_.isInstanceOf[PythonStrategy]) :+ new PythonStrategy(settings, always)
+    if (session.sessionState.columnarRules.contains(RealTimeState)) {
+      experimental.extraOptimizations = experimental.extraOptimizations.filterNot(_ == RealTimeState.Mark) :+ RealTimeState.Mark
+    }
     new FunctionCostListener(session.sparkContext, query, settings.id, costs)
   }
 
-  private class PythonStrategy(settings: PythonSettings, always: Boolean) extends SparkStrategy {
+  private class PythonStrategy(val settings: PythonSettings, always: Boolean) extends SparkStrategy {
     override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
       case ArrowEvalPython(udfs, results, child, evalType) if appliesTo(child) =>
         planned(child, child.output ++ results)(new ArrowFunctions(_, FunctionCalls.of(udfs), evalType))
@@ -59,6 +62,7 @@ object RealTimePython {
         planned(child, output)(mapFunction(_, function, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF))
       case MapInArrow(function: PythonUDF, output, child, false, None) if appliesTo(child) =>
         planned(child, output)(mapFunction(_, function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF))
+      case RealTimeState.Processor(state: TransformWithStateInPySpark) => RealTimeState.stated(state, planLater) :: Nil
       case _ => Nil
     }
 
@@ -77,47 +81,75 @@ object RealTimePython {
     private def planned(child: LogicalPlan, output: Seq[Attribute])(
         functionsOf: PythonOperator => PythonFunctions): Seq[SparkPlan] = {
       val input = child.output
-      val struct = CreateNamedStruct(input.flatMap(column => Seq[Expression](Literal(column.name), column)))
+      val struct = structOf(input)
       val objects = DeserializeToObjectExec(struct, AttributeReference("row", struct.dataType, nullable = false)(), planLater(child))
-      val operator = PythonOperator(
-        input,
-        output,
-        conf.sessionLocalTimeZone,
-        conf.arrowUseLargeVarTypes,
-        ArrowPythonRunner.getPythonRunnerConfMap(conf),
-        metrics,
-        JobArtifactSet.getCurrentJobArtifactState.map(_.uuid),
-        pythonOperators(child),
-        settings)
-      val row = AttributeReference("row", DataTypeUtils.fromAttributes(output), nullable = false)()
-      val mapped = MapPartitionsExec(functionsOf(operator), row, objects)
-      // Bound: without whole-stage code generation, Spark evaluates a serializer without binding it.
-      val result = BoundReference(0, row.dataType, nullable = false)
-      val columns = output.zipWithIndex.map { case (column, index) =>
-        Alias(GetStructField(result, index), column.name)(column.exprId, column.qualifier, Some(column.metadata))
-      }
-      SerializeFromObjectExec(columns, mapped) :: Nil
+      val operator = operatorOf(input, output, pythonOperators(child), settings)
+      rowsOf(output, MapPartitionsExec(functionsOf(operator), rowObject(output), objects)) :: Nil
     }
 
-    private def pythonOperators(plan: LogicalPlan): Int = plan.collect {
-      case _: ArrowEvalPython | _: BatchEvalPython | _: MapInPandas | _: MapInArrow => 1
-    }.sum
+    private def appliesTo(plan: LogicalPlan): Boolean = always || isRealTime(plan)
+  }
 
-    private def appliesTo(plan: LogicalPlan): Boolean = always || plan.collectLeaves().exists {
-      case scan: StreamingDataSourceV2ScanRelation => scan.relation.realTimeModeDuration.isDefined
-      case _ => false
-    }
+  /** How many operators of a plan call Python functions. */
+  private[tailrace] def pythonOperators(plan: LogicalPlan): Int = plan.collect {
+    case _: ArrowEvalPython | _: BatchEvalPython | _: MapInPandas | _: MapInArrow => 1
+  }.sum
 
-    /** The metrics that Spark's runners update. The function holds them because none of the three operators has them. */
-    private def metrics: Map[String, SQLMetric] = {
-      val context = SparkSession.active.sparkContext
-      val sizes = PythonSQLMetrics.pythonSizeMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchSizeMetricsDesc
-      val counts = PythonSQLMetrics.pythonOtherMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchCountMetricsDesc
-      sizes.map { case (key, label) => key -> SQLMetrics.createSizeMetric(context, label) } ++
-        PythonSQLMetrics.pythonTimingMetricsDesc.map { case (key, label) =>
-          key -> SQLMetrics.createTimingMetric(context, label)
-        } ++
-        counts.map { case (key, label) => key -> SQLMetrics.createMetric(context, label) }
+  /** Whether a plan reads a stream in real time. */
+  private[tailrace] def isRealTime(plan: LogicalPlan): Boolean = plan.collectLeaves().exists {
+    case scan: StreamingDataSourceV2ScanRelation => scan.relation.realTimeModeDuration.isDefined
+    case _ => false
+  }
+
+  /** What the engine needs to run Python functions of a session's query, if it runs them. */
+  private[tailrace] def settingsOf(session: SparkSession): Option[PythonSettings] =
+    session.experimental.extraStrategies.collectFirst { case strategy: PythonStrategy => strategy.settings }
+
+  private[tailrace] def operatorOf(
+      input: Seq[Attribute],
+      output: Seq[Attribute],
+      below: Int,
+      settings: PythonSettings): PythonOperator = {
+    val conf = SQLConf.get
+    PythonOperator(
+      input,
+      output,
+      conf.sessionLocalTimeZone,
+      conf.arrowUseLargeVarTypes,
+      ArrowPythonRunner.getPythonRunnerConfMap(conf),
+      metrics,
+      JobArtifactSet.getCurrentJobArtifactState.map(_.uuid),
+      below,
+      settings)
+  }
+
+  /** These columns as one object. */
+  private[tailrace] def structOf(columns: Seq[Attribute]): Expression =
+    CreateNamedStruct(columns.flatMap(column => Seq[Expression](Literal(column.name), column)))
+
+  /** The object that holds a row of these columns. */
+  private[tailrace] def rowObject(columns: Seq[Attribute]): AttributeReference =
+    AttributeReference("row", DataTypeUtils.fromAttributes(columns), nullable = false)()
+
+  /** The rows of an operator that returns them as objects. */
+  private[tailrace] def rowsOf(output: Seq[Attribute], objects: SparkPlan): SparkPlan = {
+    // Bound: without whole-stage code generation, Spark evaluates a serializer without binding it.
+    val result = BoundReference(0, objects.output.head.dataType, nullable = false)
+    val columns = output.zipWithIndex.map { case (column, index) =>
+      Alias(GetStructField(result, index), column.name)(column.exprId, column.qualifier, Some(column.metadata))
     }
+    SerializeFromObjectExec(columns, objects)
+  }
+
+  /** The metrics that Spark's runners update. The function holds them because none of the three operators has them. */
+  private def metrics: Map[String, SQLMetric] = {
+    val context = SparkSession.active.sparkContext
+    val sizes = PythonSQLMetrics.pythonSizeMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchSizeMetricsDesc
+    val counts = PythonSQLMetrics.pythonOtherMetricsDesc ++ PythonPickleBatchMetrics.pickleBatchCountMetricsDesc
+    sizes.map { case (key, label) => key -> SQLMetrics.createSizeMetric(context, label) } ++
+      PythonSQLMetrics.pythonTimingMetricsDesc.map { case (key, label) =>
+        key -> SQLMetrics.createTimingMetric(context, label)
+      } ++
+      counts.map { case (key, label) => key -> SQLMetrics.createMetric(context, label) }
   }
 }

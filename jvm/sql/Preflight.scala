@@ -31,9 +31,10 @@ import org.apache.spark.sql.execution.{CommandExecutionMode, MapPartitionsExec, 
 import org.apache.spark.sql.execution.datasources.{DataSource, FileFormat}
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Utils, FileDataSourceV2, RealTimeStreamScanExec, StreamingDataSourceV2Relation, StreamingDataSourceV2ScanRelation, WriteToDataSourceV2, WriteToDataSourceV2Exec}
 import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, REPARTITION_BY_NUM, ShuffleExchangeExec}
-import org.apache.spark.sql.execution.python.tailrace.PythonFunctions
+import org.apache.spark.sql.execution.python.tailrace.{PythonFunctions, PythonProcessor}
 import org.apache.spark.sql.execution.streaming.operators.stateful.{StreamingDeduplicateWithinWatermarkExec, WatermarkSupport}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.{StreamingSymmetricHashJoinExec, StreamingSymmetricHashJoinHelper}
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExecBase
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, RealTimeModeAllowlist, StreamingRelation, WatermarkPropagator}
@@ -380,9 +381,9 @@ object Preflight {
         case shuffle: ShuffleExchangeExec => Some(shuffle)
         case _ => None
       }
-      val python = plan match {
-        case MapPartitionsExec(python: PythonFunctions, _, _) => Some(python)
-        case _ => None
+      val path = plan match {
+        case MapPartitionsExec(python: PythonFunctions, _, _) => python.path
+        case _ => PythonProcessor.of(plan).map(_.path).getOrElse("")
       }
       JObject(
         List(
@@ -393,7 +394,7 @@ object Preflight {
           JField("refused", JBool(isViolation(plan))),
           JField("implied", JBool(isImplied(plan))),
           JField("functions", JArray(functionsOf(plan).map(JString(_)).toList)),
-          JField("path", JString(python.map(_.path).getOrElse(""))),
+          JField("path", JString(path)),
           JField("children", JArray(plan.children.map(node).toList)))
           ++ callSite(originOf(plan)))
     }
@@ -418,6 +419,7 @@ object Preflight {
     /** The names of the Python functions that a node calls. */
     private def functionsOf(plan: SparkPlan): Seq[String] = plan match {
       case MapPartitionsExec(python: PythonFunctions, _, _) => python.names.distinct
+      case _ if PythonProcessor.of(plan).isDefined => PythonProcessor.of(plan).map(_.name).toSeq
       case _ => plan.expressions.flatMap(_.collect { case function: PythonUDF => function.name }).distinct
     }
 
@@ -448,6 +450,7 @@ object Preflight {
           join.left.output, join.right.output, join.leftKeys, join.rightKeys, join.condition.full,
           Some(0L), Some(0L), useFirstEventTimeColumn = true)
         removed.left.isDefined && removed.right.isDefined
+      case _: TransformWithStateExecBase => true // the processor decides, by TTL and timers
       case stateful: WatermarkSupport => stateful.keyExpressions.exists(hasWatermark)
       case _ => true
     }

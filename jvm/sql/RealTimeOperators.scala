@@ -1,9 +1,6 @@
 package org.apache.spark.sql.tailrace
 
-import java.{util => ju}
-
-import org.apache.spark.SPARK_VERSION
-import org.apache.spark.sql.{AnalysisException, DataFrame, SparkSessionExtensions}
+import org.apache.spark.sql.{AnalysisException, DataFrame}
 import org.apache.spark.sql.catalyst.plans.logical.{DeduplicateWithinWatermark, LogicalPlan, Union}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
@@ -20,23 +17,10 @@ import org.apache.spark.sql.internal.SQLConf
  * batches, for example if a static table grows too large for a broadcast, so every batch is checked.
  */
 object RealTimeOperators {
-  private val SparkVersions = Seq("4.3.")
-
   /** The setting of a session whose queries are checked here. */
   private val IsChecked = "spark.tailrace.realTimeOperators"
 
   private val AllowlistCheck = SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK
-
-  private val prepared = ju.Collections.newSetFromMap(new ju.WeakHashMap[SparkSessionExtensions, java.lang.Boolean])
-
-  /** Clone a session. The clone can have additional operators; for other sessions nothing changes. */
-  def cloneOf(session: SparkSession): SparkSession = {
-    // Rules of physical plans come only with a session's extensions, which the user's session shares with its clones.
-    if (isKnown(SPARK_VERSION)) prepared.synchronized {
-      if (prepared.add(session.extensions)) session.extensions.injectColumnar(_ => Check)
-    }
-    session.cloneSession()
-  }
 
   /** Switch from Spark's check to this one if a query needs that. */
   def allow(frame: DataFrame): Unit = {
@@ -64,9 +48,6 @@ object RealTimeOperators {
         messageParameters = Map.empty[String, String])
     }
 
-  /** Whether an operator was tried with this version of Spark. */
-  def isKnown(spark: String): Boolean = SparkVersions.exists(spark.startsWith)
-
   private def areAdditional(session: SparkSession): Boolean = session.sessionState.columnarRules.contains(Check)
 
   private def hasAdditional(plan: LogicalPlan): Boolean = plan.exists {
@@ -83,7 +64,8 @@ object RealTimeOperators {
     case within: StreamingDeduplicateWithinWatermarkExec => within.child
   }
 
-  private object Check extends ColumnarRule {
+  /** Checks the plan of every batch, in sessions that have switched to it. */
+  private[tailrace] object Check extends ColumnarRule {
     override val postColumnarTransitions: Rule[SparkPlan] = new Rule[SparkPlan] {
       override def apply(executed: SparkPlan): SparkPlan = {
         if (conf.getConfString(IsChecked, "false").toBoolean) {

@@ -381,7 +381,7 @@ def calls_a_python_function_and_writes_batches(s: Sources) -> Any:
     return s.events().select(pickled("amount")).writeStream.foreachBatch(lambda _frame, _number: None)
 
 
-@refused
+@runs
 def transforms_with_state(s: Sources) -> DataFrame:
     class Counts(StatefulProcessor):
         def init(self, handle: Any) -> None:

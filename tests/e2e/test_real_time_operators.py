@@ -77,6 +77,6 @@ def test_other_queries_keep_sparks_check(spark: Any, kafka: Kafka) -> None:
 
 
 def test_another_version_of_spark_keeps_its_own_list(spark: Any) -> None:
-    operators = spark._jvm.org.apache.spark.sql.tailrace.RealTimeOperators
-    known = {version: operators.isKnown(version) for version in ("4.3.0", "4.3.1", "4.4.0", "5.0.0")}
+    sessions = spark._jvm.org.apache.spark.sql.tailrace.QuerySessions
+    known = {version: sessions.isKnown(version) for version in ("4.3.0", "4.3.1", "4.4.0", "5.0.0")}
     assert known == {"4.3.0": True, "4.3.1": True, "4.4.0": False, "5.0.0": False}

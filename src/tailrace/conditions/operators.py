@@ -84,7 +84,9 @@ OPERATIONS: dict[str, Operation] = {
     "FlatMapGroupsInPandasWithState": Operation("applyInPandasWithState", _BY_GROUP, ("applyInPandasWithState",)),
     "FlatMapGroupsWithState": Operation("flatMapGroupsWithState", _BY_GROUP),
     "TransformWithStateInPySpark": Operation(
-        "transformWithState in Python", _BY_GROUP, ("transformWithState", "transformWithStateInPandas")
+        "transformWithState in Python with an initial state",
+        "remove initialState=; write the initial state as records to a topic of its own, and union it",
+        ("transformWithState", "transformWithStateInPandas"),
     ),
     "FlatMapGroupsInPandas": Operation("applyInPandas", _BY_GROUP, ("applyInPandas",)),
     "FlatMapGroupsInArrow": Operation("applyInArrow", _BY_GROUP, ("applyInArrow",)),

@@ -10,7 +10,7 @@ from tailrace.plan.slots import Capacity
 
 def clone_session(spark: SparkSession) -> SparkSession:
     """Return a session with the same views and settings; its later settings are its own."""
-    clone = tailrace_of(spark).RealTimeOperators.cloneOf(classic_of(spark))
+    clone = tailrace_of(spark).QuerySessions.cloneOf(classic_of(spark))
     return SparkSession(spark.sparkContext, clone)
 
 

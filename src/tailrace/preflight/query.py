@@ -15,7 +15,13 @@ from tailrace.plan.streams import StreamRead, WriterSettings
 
 SCAN = "RealTimeStreamScan"
 """The operator that reads a stream in real time."""
-STATEFUL = ("StatefulStreamlineAggregate", "StateStoreSave", "StreamingDeduplicate", "StreamingSymmetricHashJoin")
+STATEFUL = (
+    "StatefulStreamlineAggregate",
+    "StateStoreSave",
+    "StreamingDeduplicate",
+    "StreamingSymmetricHashJoin",
+    "TransformWithState",
+)
 """The prefixes of the names of operators with state."""
 
 

@@ -13,6 +13,7 @@ from tailrace.worker.columns import column_functions
 from tailrace.worker.map_functions import map_function
 from tailrace.worker.reply import flush_each_reply, pickle_reply
 from tailrace.worker.rows import row_functions
+from tailrace.worker.state_processor import state_processor
 
 
 def worker_function(spec: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
@@ -24,6 +25,7 @@ def worker_function(spec: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
         "columns": column_functions,
         "stream": column_iterator,
         "frames": map_function,
+        "state": state_processor,
     }
     flush_each_reply()
     run = builders[spec["call_with"]](spec)
