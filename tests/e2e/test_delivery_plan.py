@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import Kafka
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType
 
 import tailrace as tr
 from tailrace.errors import DeliveryRefused
@@ -42,7 +43,7 @@ def delivery(kafka: Kafka, given: tr.Pipeline, mode: str = "realtime", **more: A
         return prepared.delivery
 
 
-@F.udf("double", useArrow=False)
+@F.udf(DoubleType(), useArrow=False)  # a name needs Spark, which tests start later
 def doubled(number):  # type: ignore[no-untyped-def]
     return number * 2
 
@@ -128,7 +129,7 @@ def joined_with_unordered(events: Any) -> Any:
     return events.join(F.broadcast(table), "key")
 
 
-@F.udf("double", useArrow=False)
+@F.udf(DoubleType(), useArrow=False)  # a name needs Spark, which tests start later
 def guessed(number):  # type: ignore[no-untyped-def]
     return number
 
@@ -212,6 +213,7 @@ with prepare(target_of(pipeline, options), options, dry_run=True) as prepared:
 FILE = """
 import tailrace as tr
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType
 from rules import is_risky
 
 KEYS = {{"a", "b", "c"}}
