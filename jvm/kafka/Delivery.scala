@@ -319,18 +319,24 @@ object Delivery extends Logging {
     val producer = KafkaSourceProvider.kafkaParamsForProducer(CaseInsensitiveMap(options.asScala.toMap))
     val before = if (isOnce) resumed.ends.getOrElse(Map.empty[TopicPartition, Long]) else Map.empty[TopicPartition, Long]
     val outputs = new OutputEnds(new CaseInsensitiveStringMap(options), topics.asScala.toSet ++ before.keySet.map(_.topic))
-    val (existing, unreadable) =
-      if (before.isEmpty || resumed.isClosed) (OutputGuard.Empty, "") else read(producer, resumed.query, before)
-    val isSame = fingerprint != null && resumed.fingerprint.contains(fingerprint)
-    val guard = if (isSame) existing else OutputGuard.Empty
-    val now = if (isOnce) Some(outputs.ask()) else None
-    val ends = if (guard.size > 0) now.map(unlessGuarded(_, before)) else now
-    val repeated = existing.size - guard.size
-    val delivery = new Delivery(
-      session, location, producer, outputs, guard, ends, Option(fingerprint), everyMs, repeated, unreadable)
-    deliveries.put(delivery.id, delivery)
-    session.conf.set(Setting, delivery.id)
-    delivery
+    try {
+      val (existing, unreadable) =
+        if (before.isEmpty || resumed.isClosed) (OutputGuard.Empty, "") else read(producer, resumed.query, before)
+      val isSame = fingerprint != null && resumed.fingerprint.contains(fingerprint)
+      val guard = if (isSame) existing else OutputGuard.Empty
+      val now = if (isOnce) Some(outputs.ask()) else None
+      val ends = if (guard.size > 0) now.map(unlessGuarded(_, before)) else now
+      val repeated = existing.size - guard.size
+      val delivery = new Delivery(
+        session, location, producer, outputs, guard, ends, Option(fingerprint), everyMs, repeated, unreadable)
+      deliveries.put(delivery.id, delivery)
+      session.conf.set(Setting, delivery.id)
+      delivery
+    } catch {
+      case failed: Throwable =>
+        outputs.close()
+        throw failed
+    }
   }
 
   /** Ends before which there may be results that the guard holds stay; a partition that is new since then counts from its start. */

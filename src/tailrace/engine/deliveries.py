@@ -5,9 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.engine.gateway import classic_of, jvm_of
+from tailrace.engine.topics import said_by, unanswered
+from tailrace.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,19 @@ class Resumed:
 
 
 def resume(spark: SparkSession, location: str) -> Resumed:
-    """Move a checkpoint, which must be locked, forward to what its last run has noted."""
-    resumed = _kafka(spark).ProgressResume.resume(classic_of(spark), location)
+    """Move a checkpoint, which must be locked, forward to what its last run has noted.
+
+    Raises:
+        CheckpointError: It cannot be read or written.
+    """
+    try:
+        resumed = _kafka(spark).ProgressResume.resume(classic_of(spark), location)
+    except (PySparkException, Py4JJavaError) as failed:
+        raise CheckpointError(
+            f"the checkpoint {location} cannot be continued",
+            why=said_by(failed).strip().splitlines()[-1],
+            fix="free some space and check the rights of this user, or choose another: --checkpoint DIR",
+        ) from failed
     facts = json.loads(str(resumed.json()))
     return Resumed(**facts, jvm=resumed)
 
@@ -66,10 +81,16 @@ class Delivery:
             fingerprint: What decides whether, how often and where rows are written; None if that cannot be told.
             once: Whether results must not be written twice.
             every_ms: How often to note how far the query has come; 0 to note only where batches begin.
+
+        Raises:
+            KafkaError: The brokers do not respond.
         """
-        self._delivery = _kafka(spark).Delivery.open(
-            classic_of(spark), location, dict(sink), list(topics), resumed.jvm, fingerprint, once, every_ms
-        )
+        try:
+            self._delivery = _kafka(spark).Delivery.open(
+                classic_of(spark), location, dict(sink), list(topics), resumed.jvm, fingerprint, once, every_ms
+            )
+        except (PySparkException, Py4JJavaError) as failed:
+            raise unanswered(sink, failed) from failed
 
     @property
     def guarded(self) -> int:

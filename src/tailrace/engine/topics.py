@@ -71,7 +71,7 @@ def _rights(spark: SparkSession, answer: Any) -> Rights:
     try:
         operations = _result(spark, answer, 2 * ASK_TIMEOUT_S).authorizedOperations()
     except (PySparkException, Py4JJavaError) as refused:
-        cause = java_cause(_said(refused))
+        cause = java_cause(said_by(refused))
         if cause is not None and cause.kind is not NotAuthorized:
             raise
         return frozenset() if cause is not None else None
@@ -115,7 +115,7 @@ def lost_records(frame: DataFrame, location: str, committed: int, starts: Sequen
     try:
         lost = losses.find(frame._jdf, location, committed, list(starts))
     except (PySparkException, Py4JError) as failed:
-        raise _unanswered({}, failed) from failed
+        raise unanswered({}, failed) from failed
     return tuple(Loss(**each) for each in json.loads(str(lost)))
 
 
@@ -165,7 +165,7 @@ class SparkBrokerPing:
         try:
             self._ask()
         except (PySparkException, Py4JJavaError) as failed:
-            problem = _unanswered(self._options, failed)
+            problem = unanswered(self._options, failed)
             if isinstance(problem, NotAuthorized):
                 return None
             if not isinstance(problem, BrokerUnreachable):
@@ -192,11 +192,11 @@ def _kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[An
     try:
         admin = _open_admin(spark, options)
     except (PySparkException, Py4JError) as refused:
-        raise _unanswered(options, refused) from refused
+        raise unanswered(options, refused) from refused
     try:
         yield admin
     except (PySparkException, Py4JError) as failed:
-        raise _unanswered(options, failed) from failed
+        raise unanswered(options, failed) from failed
     finally:
         _close_admin(spark, admin)
 
@@ -220,9 +220,9 @@ def _result(spark: SparkSession, answer: Any, timeout_s: float) -> Any:
     return answer.get(int(1000 * timeout_s), jvm_of(spark).java.util.concurrent.TimeUnit.MILLISECONDS)
 
 
-def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
+def unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     """Return the error for a broker that does not respond; it names no options, which may hold secrets."""
-    said = _said(failed)
+    said = said_by(failed)
     reason = said.strip().splitlines()[0]
     if "UnknownTopicOrPartition" in said:
         return TopicMissing(
@@ -231,7 +231,7 @@ def _unanswered(options: Mapping[str, str], failed: Exception) -> KafkaError:
     return broker_error(client_identity(options), java_cause(said) or Cause(BrokerUnreachable, reason))
 
 
-def _said(failed: Exception) -> str:
+def said_by(failed: Exception) -> str:
     """Return the messages of a Java exception and its causes, a line each."""
     cause = getattr(failed, "java_exception", None)
     lines: list[str] = []
