@@ -40,7 +40,7 @@ class TestCheckpointOnRequest:
         assert query.written() == Counter(range(load.sent))
 
     @pytest.mark.parametrize("mode", ["realtime"])
-    def test_a_crash_after_it_repeats_only_what_came_later(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
+    def test_a_crash_after_it_repeats_nothing(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
         query = Query(kafka, tmp_path)
         kafka.send_to_every_partition(query.source, [{"a": n} for n in range(50)])
         running = query.start(mode)
@@ -50,7 +50,7 @@ class TestCheckpointOnRequest:
         kafka.receive_count(query.sink, 60)
         assert running.stop(0).repeats == "a stop timeout of 0 leaves no time to save"
         query.finish(mode)
-        assert query.written() == Counter(range(60)) + Counter(range(50, 60))
+        assert query.written() == Counter(range(60))
 
     def test_an_idle_query(self, kafka: Kafka, mode: str, tmp_path: Path) -> None:
         with Query(kafka, tmp_path).start(mode) as running:

@@ -136,7 +136,7 @@ def test_a_query_continues_in_the_new_topic(
         kafka.send_to_every_partition(topic, [{"a": 5000}])
         wait_until(lambda: 5000 in numbers(copy.written()), 60, "a later record")
         assert running.stop().repeats == ""
-    (sentence,) = warnings(caplog, "created again")
+    *_, sentence = warnings(caplog, "created again")  # on a busy machine one before says that it was noticed
     assert f"topic '{topic}' was deleted and created again; continuing at the beginning" in sentence
     before = len(copy.written())
     copy.run_once(writer, mode)
