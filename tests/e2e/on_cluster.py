@@ -130,8 +130,7 @@ def test_a_stop_that_meets_a_lost_executor(spark: SparkSession, kafka: Kafka, tm
     before = query.written()
     assert before == Counter(range(1000)), "the retry has written none of its results again"
     query.finish("realtime")
-    assert query.written() == before, "the next start repeats none of them"
-    assert set(before) == set(range(1000))
+    assert query.written() == before, "nor has the next start"
 
 
 def test_a_stop_that_saves_nothing_counts_the_records_of_a_writer(copy: Copy, kafka: Kafka) -> None:
