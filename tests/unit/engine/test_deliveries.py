@@ -56,5 +56,5 @@ def test_a_broker_that_does_not_answer_is_an_error_about_the_broker(monkeypatch:
     monkeypatch.setattr(deliveries, "_kafka", lambda _: Engine(timeout))
     monkeypatch.setattr(deliveries, "classic_of", lambda _: None)
     sink = {"kafka.bootstrap.servers": "127.0.0.1:1"}
-    with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
         Delivery(SPARK, "/data/fraud", sink, ["out"], RESUMED, fingerprint="f", once=True, every_ms=1000)
