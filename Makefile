@@ -79,7 +79,7 @@ soak: $(READY)  ## all modes agree on 25 generated inputs per example and functi
 	@TAILRACE_EXAMPLES=25 TAILRACE_RESTARTS=20 TAILRACE_WAITS=50 $(BIN)/pytest -q tests/e2e/test_examples.py tests/e2e/test_python_functions.py \
 		tests/e2e/test_python_failures.py tests/e2e/test_python_restarts.py tests/e2e/test_preflight_corpus.py \
 		tests/e2e/test_exact_stop.py tests/e2e/test_exact_stop_cluster.py tests/e2e/test_once.py tests/e2e/test_waits.py \
-		tests/e2e/chaos_soak.py
+		tests/e2e/test_delivery.py tests/e2e/chaos_soak.py
 
 soak-stops: $(READY)  ## 20 stops and restarts under load for each kind of query and mode, here and on a cluster; a quarter of an hour
 	@rm -f $(RESULTS)/stops.json

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
-from chaos_command import ROUTED, SPREAD, Project, require_once
 from commands import PIPELINE, environment, running, said, tailrace
 from conftest import Kafka, marked_processes, wait_until
 
@@ -154,15 +152,6 @@ def test_a_real_time_query_survives_the_loss_of_an_executor(cluster: Cluster, ka
     assert "PARTITIONS_STARVED" not in said(tmp_path)
     assert "not being read" not in said(tmp_path)
     assert "cannot get a slot" not in said(tmp_path)
-
-
-@pytest.mark.timeout(300)
-def test_killed_executors_lose_and_repeat_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    faults = ("--kills", "2", "--fault", "executor", "--seconds", "8", "--master", cluster.master_url)
-    with Project.at(tmp_path) as project:
-        result = project.chaos("payments.py", *faults, *SPREAD, *ROUTED)
-    require_once(result, 2)
-    assert result["starts"] == 1, "Spark begins the lost tasks again"
 
 
 def test_nothing_of_a_programs_cluster_survives_its_kill(
