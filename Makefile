@@ -13,10 +13,10 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$p && break; done)
 
-# Each worker has a broker and a Spark of its own, together up to 4 GB. It often waits for them, so there is one worker
-# more than there are cores.
+# Each worker has a broker and a Spark of its own, together up to 4 GB. It uses half a core and otherwise waits for them, so
+# there are two workers more than cores: on two cores four, which keep both busy.
 WORKERS := $(shell awk -v cores="$$(nproc 2>/dev/null || echo 1)" '/MemAvailable/ {fit = int($$2 / 4000000); \
-	print (fit < cores + 1 ? fit : cores + 1)}' /proc/meminfo 2>/dev/null || echo 1)
+	wanted = cores < 2 ? 2 : cores + 2; print (fit < wanted ? fit : wanted)}' /proc/meminfo 2>/dev/null || echo 1)
 PARALLEL := $(shell [ "$(WORKERS)" -gt 1 ] 2>/dev/null && printf -- '-n $(WORKERS) --dist worksteal')
 PYTEST ?=
 
