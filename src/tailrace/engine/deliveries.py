@@ -47,7 +47,7 @@ def resume(spark: SparkSession, location: str) -> Resumed:
         resumed = _kafka(spark).ProgressResume.resume(classic_of(spark), location)
     except (PySparkException, Py4JJavaError) as failed:
         raise CheckpointError(
-            f"the checkpoint {location} cannot be continued",
+            f"what the last run has noted in {location} cannot be used",
             why=said_by(failed).strip().splitlines()[-1],
             fix="free some space and check the rights of this user, or choose another: --checkpoint DIR",
         ) from failed

@@ -42,10 +42,10 @@ class Engine:
         raise self.error
 
 
-def test_a_checkpoint_that_cannot_be_moved_is_named_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_cannot_be_used_is_named_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     full = JavaException("org.apache.spark.SparkException: failed", JavaException("java.io.IOException: No space left"))
     monkeypatch.setattr(deliveries, "_kafka", lambda _: Engine(full))
-    with pytest.raises(CheckpointError, match="the checkpoint /data/fraud cannot be continued") as refused:
+    with pytest.raises(CheckpointError, match="what the last run has noted in /data/fraud cannot be used") as refused:
         resume(SPARK, "/data/fraud")
     assert refused.value.why == "java.io.IOException: No space left"
     assert "--checkpoint DIR" in refused.value.fix
