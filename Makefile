@@ -35,7 +35,7 @@ setup: $(RUNS)  ## make .venv with everything pinned, find or download Java, fet
 demo: $(RUNS)  ## the main job: card payments through Kafka, real time against micro-batch
 	@$(BIN)/tailrace demo
 
-test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; about 25 minutes
+test: $(READY) lint  ## every check that a change must pass: ruff, mypy, pytest; about 20 minutes
 	@$(BIN)/tailrace doctor --fix --quiet
 	@$(BIN)/pytest $(PARALLEL) $(PYTEST)
 
